@@ -1,7 +1,7 @@
-//! A scripted inference server with tools: what a gateway in front of it is measured against.
+//! A scripted inference server with tools. A gateway is measured against it, as the backend behind the gateway.
 //!
-//! `/v1/chat/completions`, always streamed, says eight words; for a model `fake-tN` it first calls the first tool of the request N
-//! times, one call a turn. `/mcp` is a Streamable-HTTP MCP server whose tool `echo` gives its text back.
+//! `/v1/chat/completions` always streams, and answers with eight deltas of one word each. For a model `fake-tN` it first calls the first
+//! tool of the request N times, one call per turn. `/mcp` is a Streamable-HTTP MCP server whose tool `echo` returns its text.
 
 use std::{
     convert::Infallible,
@@ -20,19 +20,19 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// What it says when it has called enough.
+/// The final answer, one delta per word.
 const WORDS: [&str; 8] = ["All ", "that ", "was ", "asked ", "for ", "is ", "done ", "now."];
 
 static IDS: AtomicU64 = AtomicU64::new(1);
 
-/// Serves on a free port of this machine, on a thread of its own; returns the address.
+/// Serves on a free port of this machine, on a thread of its own. Returns the address.
 pub fn start() -> String {
-    let (told, address) = std::sync::mpsc::channel();
+    let (sender, address) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
         runtime.block_on(async {
             let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port is free");
-            let _ = told.send(format!("http://{}", listener.local_addr().expect("it is bound")));
+            let _ = sender.send(format!("http://{}", listener.local_addr().expect("it is bound")));
             let app = Router::new().route("/v1/chat/completions", post(chat)).route("/mcp", post(mcp));
             axum::serve(axum::serve::ListenerExt::tap_io(listener, |socket| drop(socket.set_nodelay(true))), app).await
         })

@@ -307,8 +307,8 @@ mod tests {
     fn a_row_has_the_medians_the_spread_and_the_change() {
         let samples = Samples { old: vec![100.0, 110.0, 90.0], new: vec![120.0; 3] };
         let row = table_row(&SQLITE.higher("runs/s", "runs_per_s"), &samples, Verdict::Better);
-        let words: Vec<&str> = row.split_whitespace().collect();
-        assert_eq!(words, ["durable", "+", "runs/s", "100.0", "90.00..110.0", "120.0", "+20.0", "%", "better"]);
+        let columns: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(columns, ["durable", "+", "runs/s", "100.0", "90.00..110.0", "120.0", "+20.0", "%", "better"]);
         let unknown = table_row(&MEMORY.lower("MiB", "mib"), &Samples::default(), Verdict::NotInOld);
         assert!(unknown.ends_with("not in old"), "{unknown}");
     }

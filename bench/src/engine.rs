@@ -12,7 +12,7 @@ use windlass_store::{PostgresStore, SqliteStore, StoreOptions};
 
 use crate::now_us;
 
-/// Whose runs these are.
+/// The tenant of all benchmark runs.
 pub const TENANT: &str = "bench";
 
 struct RealClock;
@@ -47,19 +47,19 @@ impl Models for OneModel {
     }
 }
 
-/// An agent of the bench.
+/// The key of an agent of the benchmark.
 pub fn agent(name: &str) -> AgentKey {
     AgentKey { tenant: TENANT.into(), agent: name.into() }
 }
 
-/// An engine in this folder, with this model, this executor, the external tool `claimed`, and so many laps a run.
+/// Opens an engine in this folder, with this model, this executor, the external tool `claimed`, and this limit of iterations per run.
 pub fn open(folder: &Path, model: Arc<dyn Model>, executor: Arc<dyn Executor>, iterations: u32) -> Engine {
     let store = Arc::new(SqliteStore::open(folder.join("windlass.db"), StoreOptions::default()).expect("a new database opens"));
     let node = store.node();
     start(store.clone(), store, node, model, executor, iterations)
 }
 
-/// The same on a PostgreSQL database.
+/// Opens the same engine on a PostgreSQL database.
 pub async fn connect(url: &str, model: Arc<dyn Model>, executor: Arc<dyn Executor>) -> Engine {
     let store = Arc::new(PostgresStore::open(url, StoreOptions::default()).await.expect("a new database opens"));
     let node = store.node();

@@ -1,7 +1,7 @@
 //! Shared by the bench programs: percentiles, process and disk accounting, one JSON line per program.
 //!
-//! Ratios within one run travel between machines, absolute figures do not; processor time per run is the steadiest figure on a
-//! shared machine.
+//! Ratios within one execution can be compared between machines, absolute figures cannot. Processor time per run varies least on a shared
+//! machine.
 
 pub mod backend;
 pub mod comparison;
@@ -15,12 +15,12 @@ use std::{
 
 use serde_json::{Map, Value, json};
 
-/// Laps of one run of the durable tool loop.
+/// Iterations of one run of the durable tool loop.
 pub const ITERATIONS: usize = 3;
-/// Durable steps of one run: a model call and a tool call per lap.
+/// Durable steps of one run: a model call and a tool call per iteration.
 pub const STEPS: f64 = 2.0 * ITERATIONS as f64;
 
-/// What the model says in each lap: 300 bytes.
+/// The model's reply in each iteration: 300 bytes.
 pub fn model_reply() -> String {
     "m".repeat(300)
 }
@@ -30,45 +30,45 @@ pub fn now_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
 }
 
-/// A tool result of about 1 KB whose head is the moment it was posted, so that the run can tell how long it took to wake.
+/// A tool result of about 1 KB that starts with the time at which it was posted, so that the run can measure how long the wakeup took.
 pub fn tool_result() -> String {
     format!("{:020}{}", now_us(), "t".repeat(1004))
 }
 
-/// How long ago a result was posted.
+/// The time since a result was posted.
 pub fn resumed_after_us(result: &str) -> u64 {
     let posted = result.get(..20).and_then(|head| head.parse().ok()).unwrap_or(0);
     now_us().saturating_sub(posted)
 }
 
-/// Where a program keeps its data: the folder it was told, or one that goes with it.
+/// Where a program keeps its data: a folder from the command line, or a temporary one.
 pub enum Place {
-    /// Somebody wants to look at it afterwards.
-    Told(PathBuf),
-    /// Nobody does.
-    Passing(tempfile::TempDir),
+    /// A folder from the command line, which is kept.
+    Given(PathBuf),
+    /// A temporary folder, which is removed when the program ends.
+    Temporary(tempfile::TempDir),
 }
 
 impl Place {
-    /// As the first argument says, if there is one.
-    pub fn told_or_passing() -> Self {
-        env::args().nth(1).map_or_else(Place::passing, |told| Place::Told(told.into()))
+    /// Uses the first argument as the folder, or a temporary folder if there is none.
+    pub fn from_arguments() -> Self {
+        env::args().nth(1).map_or_else(Place::temporary, |given| Place::Given(given.into()))
     }
 
-    /// A folder that goes with the program.
-    pub fn passing() -> Self {
-        Place::Passing(tempfile::tempdir().expect("a folder for the data"))
+    /// Creates a temporary folder.
+    pub fn temporary() -> Self {
+        Place::Temporary(tempfile::tempdir().expect("a folder for the data"))
     }
 
-    /// The folder.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         match self {
-            Place::Told(path) => path,
-            Place::Passing(folder) => folder.path(),
+            Place::Given(path) => path,
+            Place::Temporary(folder) => folder.path(),
         }
     }
 
-    /// A folder below it.
+    /// Creates a folder below it.
     pub fn below(&self, name: &str) -> PathBuf {
         let path = self.path().join(name);
         fs::create_dir_all(&path).expect("a folder for the data");
@@ -96,21 +96,21 @@ pub fn cpu_s(pid: u32) -> f64 {
     stat_cpu_s(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default())
 }
 
-/// Processor seconds in the system's line about a process or a thread.
+/// Processor seconds from a `stat` line of the system about a process or a thread.
 pub fn stat_cpu_s(stat: &str) -> f64 {
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or("").split(' ').collect();
     let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
     (ticks(11) + ticks(12)) as f64 / 100.0
 }
 
-/// Busy processor seconds of the whole machine: what this process did not use is noise of others.
+/// Busy processor seconds of the whole machine. The part that this process did not use belongs to other processes.
 fn machine_cpu_s() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let fields: Vec<u64> = stat.lines().next().unwrap_or("").split_whitespace().filter_map(|field| field.parse().ok()).collect();
     [0, 1, 2, 5, 6].iter().map(|index| fields.get(*index).copied().unwrap_or(0)).sum::<u64>() as f64 / 100.0
 }
 
-/// Processor seconds that the machine was not given when it wanted them.
+/// Processor seconds that the hypervisor took from this machine (steal time).
 pub fn stolen_s() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks = stat.lines().next().and_then(|line| line.split_whitespace().nth(8)?.parse::<u64>().ok());
@@ -140,7 +140,7 @@ pub fn disk_bytes(path: &Path) -> u64 {
     metadata.blocks() * 512 + below
 }
 
-/// What a phase used, from its start on.
+/// Measures what a phase uses, from its start on.
 pub struct Meter {
     began: Instant,
     device: (u64, u64),
@@ -163,20 +163,20 @@ pub struct Used {
     pub grown: i64,
     /// Cores this process used.
     pub cores: f64,
-    /// Cores everybody else used.
+    /// Cores that all other processes used.
     pub cores_others: f64,
-    /// Cores that other machines on the same hardware took away: a figure with many of them says little.
+    /// Cores that other machines on the same hardware took. A figure measured while this is high means little.
     pub cores_stolen: f64,
 }
 
 impl Meter {
-    /// Begins a phase whose data is in that folder.
+    /// Begins a phase whose data is in this folder.
     pub fn start(data: &Path) -> Self {
         let (device, disk, own, machine) = (device(), disk_bytes(data), cpu_s(std::process::id()), machine_cpu_s());
         Meter { began: Instant::now(), device, data: data.to_owned(), disk, own, machine, stolen: stolen_s() }
     }
 
-    /// Ends the phase.
+    /// Ends the phase and returns what it used.
     pub fn stop(self) -> Used {
         let seconds = self.began.elapsed().as_secs_f64();
         let (own, machine, device) = (cpu_s(std::process::id()), machine_cpu_s(), device());
@@ -198,7 +198,7 @@ pub fn round(value: f64, digits: i32) -> f64 {
     (value * scale).round() / scale
 }
 
-/// What one program measured.
+/// The measurements of one program.
 pub struct Measured {
     /// Runs at once in the busy phase.
     pub concurrency: usize,
@@ -206,13 +206,13 @@ pub struct Measured {
     pub runs: u64,
     /// What the busy phase used.
     pub busy: Used,
-    /// Microseconds of each run alone.
+    /// Microseconds of each run in the phase without concurrency.
     pub alone_us: Vec<u64>,
-    /// What the phase alone used.
+    /// What the phase without concurrency used.
     pub alone: Used,
-    /// Microseconds from a result's arrival to the run going on, alone.
+    /// Microseconds from the arrival of a result until the run continues, without concurrency.
     pub resume_alone_us: Vec<u64>,
-    /// The same with many runs at once.
+    /// Microseconds from the arrival of a result until the run continues, with many concurrent runs.
     pub resume_busy_us: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! All doors, with the engine behind them.
+//! Fuzzes the requests of all doors, with a real engine behind them.
 
 #![no_main]
 

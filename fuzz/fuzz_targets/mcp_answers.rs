@@ -1,4 +1,4 @@
-//! Sessions with tool servers.
+//! Fuzzes the answers of MCP servers within a session.
 
 #![no_main]
 

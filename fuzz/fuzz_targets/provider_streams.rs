@@ -1,4 +1,4 @@
-//! The providers of models.
+//! Fuzzes the response streams of model providers.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The reader of requests for responses.
+//! Fuzzes the parser of create requests of the Responses API.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Codex, which does a task with tools of its own.
+//! Codex does a task with its own tools.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -21,8 +21,8 @@ pub fn content(folder: &TempDir, name: &str) -> String {
     std::fs::read_to_string(folder.path().join(name)).unwrap_or_default()
 }
 
-/// Everything that it says until it ends.
-async fn told(mut program: Program, server: &Server) -> Vec<Value> {
+/// Collects every event that Codex prints until it ends.
+async fn events_of(mut program: Program, server: &Server) -> Vec<Value> {
     let mut events = Vec::new();
     while let Some(event) = program.line().await {
         events.push(event);
@@ -32,14 +32,14 @@ async fn told(mut program: Program, server: &Server) -> Vec<Value> {
     events
 }
 
-/// The items it finished, each with its type. Complaints are left out: it has one about a model it does not know.
+/// The items that Codex finished, each with its type. Its warnings are left out: it warns about a model that it does not know.
 pub fn finished(events: &[Value]) -> Vec<(&str, &Value)> {
     let items = events.iter().filter(|event| event["type"] == "item.completed").map(|event| &event["item"]);
     items.filter_map(|item| Some((item["type"].as_str()?, item))).filter(|(kind, _)| *kind != "error").collect()
 }
 
-/// It read the file, changed it and said so, each once.
-fn did_it_once(folder: &TempDir, events: &[Value]) {
+/// Asserts that Codex read the file, changed it and reported that, each exactly once.
+fn check_done_once(folder: &TempDir, events: &[Value]) {
     let done = finished(events);
     let kinds: Vec<&str> = done.iter().map(|(kind, _)| *kind).collect();
     assert_eq!(kinds, ["command_execution", "file_change", "agent_message"], "{events:#?}");
@@ -55,14 +55,14 @@ fn did_it_once(folder: &TempDir, events: &[Value]) {
 async fn a_task_that_edits_a_file_is_finished() {
     let server = builder().start().await;
     let folder = workplace();
-    let events = told(codex(TASK, folder.path(), &server), &server).await;
-    did_it_once(&folder, &events);
+    let events = events_of(codex(TASK, folder.path(), &server), &server).await;
+    check_done_once(&folder, &events);
     let usage = &events.last().expect("it ended")["usage"];
     assert!(usage["input_tokens"].as_u64() > Some(0) && usage["output_tokens"].as_u64() > Some(0), "{usage}");
     assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "one run for each answer");
 }
 
-/// What a model says whose name Codex knows: its one tool takes a program, which calls the others.
+/// Calls of a model whose name Codex knows: its only tool takes a program, which calls the other tools.
 const DIALECT: &str = r#"
 rules:
   - when: { result: it is edited }
@@ -81,13 +81,13 @@ rules:
 "#;
 
 #[tokio::test]
-async fn a_task_is_finished_with_a_model_to_which_codex_speaks_otherwise() {
+async fn a_task_is_finished_with_a_model_that_has_another_dialect() {
     for start in [codex_with, codex_on_a_socket] {
         let config = "models: [ { name: gpt-5.6-sol, provider: scripted, script: script.yaml } ]\n";
         let server = ServerBuilder::new(config).file("script.yaml", DIALECT).start().await;
         let folder = workplace();
-        let events = told(start("gpt-5.6-sol", TASK, folder.path(), &server), &server).await;
-        did_it_once(&folder, &events);
+        let events = events_of(start("gpt-5.6-sol", TASK, folder.path(), &server), &server).await;
+        check_done_once(&folder, &events);
         assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "one run for each answer");
     }
 }
@@ -115,25 +115,29 @@ async fn a_kill_during_any_of_its_requests_is_not_noticed() {
         let program = codex(TASK, folder.path(), &server);
         server.gone().await;
         let server = server.restart(&[]).await;
-        let events = told(program, &server).await;
-        did_it_once(&folder, &events);
+        let events = events_of(program, &server).await;
+        check_done_once(&folder, &events);
         assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "{point}: a request that was cut joins its run");
     }
 }
 
-/// How many runs go on from a response that is not stored. Over HTTP that is refused.
+/// The number of runs that continue from a response that is not stored. Over HTTP such a request is refused.
 pub fn chained(server: &Server) -> i64 {
-    let going_on = r#"CAST(note AS TEXT) LIKE '%"previous_response_id":"resp_%' AND CAST(note AS TEXT) LIKE '%"store":false%'"#;
-    server.number(&format!("SELECT count(*) FROM runs WHERE {going_on}"))
+    let is_chained = r#"CAST(note AS TEXT) LIKE '%"previous_response_id":"resp_%' AND CAST(note AS TEXT) LIKE '%"store":false%'"#;
+    server.number(&format!("SELECT count(*) FROM runs WHERE {is_chained}"))
 }
 
 #[tokio::test]
 async fn a_task_over_a_socket_is_finished() {
     let server = builder().start().await;
     let folder = workplace();
-    let events = told(codex_on_a_socket("offline", TASK, folder.path(), &server), &server).await;
-    did_it_once(&folder, &events);
-    assert_eq!((server.number("SELECT count(*) FROM runs"), chained(&server)), (3, 3), "each answer goes on from what the socket knows");
+    let events = events_of(codex_on_a_socket("offline", TASK, folder.path(), &server), &server).await;
+    check_done_once(&folder, &events);
+    assert_eq!(
+        (server.number("SELECT count(*) FROM runs"), chained(&server)),
+        (3, 3),
+        "each answer continues from a response of the socket"
+    );
 }
 
 #[tokio::test]
@@ -144,44 +148,44 @@ async fn a_kill_during_any_of_its_requests_over_a_socket_is_not_noticed() {
         let program = codex_on_a_socket("offline", TASK, folder.path(), &server);
         server.gone().await;
         let server = server.restart(&[]).await;
-        let events = told(program, &server).await;
-        did_it_once(&folder, &events);
+        let events = events_of(program, &server).await;
+        check_done_once(&folder, &events);
         assert_eq!(server.number("SELECT count(*) FROM runs"), 3, "{point}: a request that was cut joins its run");
         assert!(chained(&server) > 0, "{point}: it spoke over a socket");
     }
 }
 
 #[tokio::test]
-async fn a_kill_after_words_repeats_neither_the_words_nor_the_call_that_follows() {
+async fn a_kill_after_text_repeats_neither_the_text_nor_the_call_that_follows() {
     for start in [codex_with, codex_on_a_socket] {
         let tool = "tools: { external: [ { name: look_up, description: finds things, effect: read } ] }";
         let server = builder_with(&format!("{tool}\nagents: {{ helper: {{ model: offline, tools: [look_up] }} }}\n")).start().await;
         let folder = workplace();
         let mut program = start("agent/helper", "Which colour is it?", folder.path(), &server);
         let mut events = Vec::new();
-        // Codex keeps the words, since their item is finished, and sends them along when it asks again.
+        // Codex keeps the text, because its item is finished, and sends it along with its next request.
         while finished(&events).is_empty() {
-            events.push(program.line().await.expect("Codex hears the words"));
+            events.push(program.line().await.expect("Codex gets the text"));
         }
         let server = server.restart(&[]).await;
         let call = server.claim("look_up").await;
         server.report(&call, json!("deep blue")).await.ok();
-        events.extend(told(program, &server).await);
-        let words: Vec<&Value> = finished(&events).into_iter().map(|(_, item)| &item["text"]).collect();
-        assert_eq!(words, ["I look it up.", "It is deep blue."], "{events:#?}");
+        events.extend(events_of(program, &server).await);
+        let texts: Vec<&Value> = finished(&events).into_iter().map(|(_, item)| &item["text"]).collect();
+        assert_eq!(texts, ["I look it up.", "It is deep blue."], "{events:#?}");
         assert_eq!(server.number("SELECT count(*) FROM runs"), 1);
         assert_eq!(server.number("SELECT count(*) FROM calls"), 1);
     }
 }
 
-/// How many runs of a server are compactions.
+/// The number of runs of a server that are compactions.
 fn compactions(server: &Server) -> i64 {
     let of_one = "SELECT hash FROM manifests WHERE CAST(body AS TEXT) LIKE '%\"compaction\":\"only\"%'";
     server.number(&format!("SELECT count(*) FROM runs WHERE manifest IN ({of_one})"))
 }
 
-/// It ran its command once, and went on from the summary.
-fn went_on(folder: &TempDir, events: &[Value]) {
+/// Asserts that Codex ran its command once and continued from the summary.
+fn check_continued(folder: &TempDir, events: &[Value]) {
     let kinds: Vec<&str> = finished(events).iter().map(|(kind, _)| *kind).collect();
     assert_eq!(kinds, ["command_execution", "agent_message"], "{events:#?}");
     assert_eq!(finished(events)[1].1["text"], "All of it is told.", "{events:#?}");
@@ -194,8 +198,8 @@ async fn a_conversation_that_has_grown_too_long_is_compacted_on_the_way() {
         let server = builder().start().await;
         let folder = workplace();
         let program = codex_compacting(1000, is_on_a_socket, "Read much and tell it.", folder.path(), &server);
-        let events = told(program, &server).await;
-        went_on(&folder, &events);
+        let events = events_of(program, &server).await;
+        check_continued(&folder, &events);
         assert_eq!((server.number("SELECT count(*) FROM runs"), compactions(&server)), (3, 1), "over a socket: {is_on_a_socket}");
     }
 }
@@ -208,8 +212,8 @@ async fn a_kill_during_a_compaction_is_not_noticed() {
         let program = codex_compacting(1000, is_on_a_socket, "Read much and tell it.", folder.path(), &server);
         server.gone().await;
         let server = server.restart(&[]).await;
-        let events = told(program, &server).await;
-        went_on(&folder, &events);
+        let events = events_of(program, &server).await;
+        check_continued(&folder, &events);
         assert_eq!(
             (server.number("SELECT count(*) FROM runs"), compactions(&server)),
             (3, 1),

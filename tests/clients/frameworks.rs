@@ -1,36 +1,37 @@
-//! What people build agents with: the OpenAI Agents SDK, the AI SDK through both of its providers, LangChain, and async-openai. Each has
-//! the same conversation of two turns about two functions of its own, in every way it knows, and the model must hear the same.
+//! The frameworks that people build agents with: the OpenAI Agents SDK, the AI SDK through both of its providers, LangChain, and
+//! async-openai. Each has the same conversation of two turns with two client functions, in every way that it supports, and the model must
+//! receive the same messages.
 
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, Speech};
 
 use crate::program::Sdk;
 
-/// What the user says in the two turns.
+/// The user's messages in the two turns.
 pub const TURNS: [&str; 2] = ["Plan a day in Oslo.", "And in Bergen?"];
 
-/// The answers to them.
+/// The model's answers to them.
 pub const ANSWERS: [&str; 2] = ["Oslo is sunny, and the Grand has a room.", "Bergen is the same."];
 
-/// What the model says in one conversation: two calls at once and an answer, then one call after the other and an answer. Answers come
-/// in pieces, and every lap costs ten tokens.
+/// The model's replies in one conversation: two calls at once and an answer, then one call after the other and an answer. Each answer comes
+/// in several deltas, and every iteration costs ten tokens.
 fn conversation() -> [Scene; 5] {
-    let lap = |answer: &str, tools: &[&'static str], city: &str| {
-        let words = answer.split_inclusive(' ').map(str::to_owned).collect();
+    let request = |answer: &str, tools: &[&'static str], city: &str| {
+        let chunks = answer.split_inclusive(' ').map(str::to_owned).collect();
         let calls = tools.iter().map(|tool| (*tool, json!({ "city": city }).to_string())).collect();
-        Scene::Speak(Speech { words, calls, usage: Some([7, 3, 2]), ..Speech::default() })
+        Scene::Speak(Speech { chunks, calls, usage: Some([7, 3, 2]), ..Speech::default() })
     };
     [
-        lap("", &["get_weather", "find_hotel"], "Oslo"),
-        lap(ANSWERS[0], &[], ""),
-        lap("", &["get_weather"], "Bergen"),
-        lap("", &["find_hotel"], "Bergen"),
-        lap(ANSWERS[1], &[], ""),
+        request("", &["get_weather", "find_hotel"], "Oslo"),
+        request(ANSWERS[0], &[], ""),
+        request("", &["get_weather"], "Bergen"),
+        request("", &["find_hotel"], "Bergen"),
+        request(ANSWERS[1], &[], ""),
     ]
 }
 
-/// What the model has heard when it gives the last answer of a conversation.
-const HEARD: [&str; 10] = [
+/// The messages that the model has received when it gives the last answer of a conversation.
+const EXPECTED_MESSAGES: [&str; 10] = [
     "user: Plan a day in Oslo.",
     "calls: get_weather Oslo, find_hotel Oslo",
     "tool: sunny in Oslo",
@@ -43,8 +44,8 @@ const HEARD: [&str; 10] = [
     "tool: the Grand in Bergen",
 ];
 
-/// A request to the model, without instructions.
-fn heard(request: &Value) -> Vec<String> {
+/// The messages of a request to the model, without instructions.
+fn messages_of(request: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let call = |call: &Value| {
         let arguments: Value = serde_json::from_str(&text(&call["function"]["arguments"])).expect("arguments are JSON");
@@ -58,29 +59,29 @@ fn heard(request: &Value) -> Vec<String> {
     messages.filter(|message| message["role"] != "system").map(one).collect()
 }
 
-/// A server with this configuration for so many conversations, and its model.
+/// A server with this configuration for this number of conversations, and its model.
 pub async fn stage_with(conversations: usize, more: &str) -> (Server, FakeModel) {
     let model = FakeModel::start((0..conversations).flat_map(|_| conversation()).collect()).await;
     (ServerBuilder::new(&(model.config() + more)).start().await, model)
 }
 
-/// Each conversation came to the model whole: nothing lost, nothing twice, in order.
-pub fn was_heard(model: &FakeModel, conversations: usize) {
+/// Asserts that each conversation reached the model complete: nothing is missing, nothing is repeated, and the order is right.
+pub fn check_model_requests(model: &FakeModel, conversations: usize) {
     let asked = model.asked();
     assert_eq!(asked.len(), 5 * conversations, "{asked:#?}");
-    for laps in asked.chunks(5) {
-        for (lap, length) in laps.iter().zip([1, 4, 6, 8, 10]) {
-            assert_eq!(heard(lap), HEARD[..length]);
+    for conversation in asked.chunks(5) {
+        for (request, length) in conversation.iter().zip([1, 4, 6, 8, 10]) {
+            assert_eq!(messages_of(request), EXPECTED_MESSAGES[..length]);
         }
     }
 }
 
-/// How many runs go on from another by its id.
-fn going_on(server: &Server) -> i64 {
+/// The number of runs that name another run as their predecessor.
+fn follow_ups(server: &Server) -> i64 {
     server.number(r#"SELECT count(*) FROM runs WHERE CAST(note AS TEXT) LIKE '%"previous_response_id":"resp_%'"#)
 }
 
-/// Runs a program that has a conversation in each of these ways.
+/// Runs a client program that has the conversation in each of these ways.
 async fn converses(sdk: Sdk, program: &str, ways: &[&str]) {
     let (server, model) = stage_with(ways.len(), "").await;
     let saw = sdk.run(program, &server).await;
@@ -89,10 +90,10 @@ async fn converses(sdk: Sdk, program: &str, ways: &[&str]) {
         let ran = ["find_hotel Bergen", "find_hotel Oslo", "get_weather Bergen", "get_weather Oslo"];
         assert_eq!(saw[way], json!({ "texts": ANSWERS, "ran": ran, "deltas": ANSWERS.concat(), "tokens": 50 }), "{way}");
     }
-    was_heard(&model, ways.len());
-    // Every request but the first of a conversation that is chained.
+    check_model_requests(&model, ways.len());
+    // The requests that name a predecessor: all but the first one of each chained conversation.
     let chained = ways.iter().filter(|way| way.ends_with("chained")).count();
-    assert_eq!(going_on(&server), 4 * chained as i64);
+    assert_eq!(follow_ups(&server), 4 * chained as i64);
 }
 
 #[tokio::test]

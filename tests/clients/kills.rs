@@ -15,43 +15,43 @@ use crate::{
     program::{Program, codex_on_a_socket, codex_with},
 };
 
-/// How long a server lives.
+/// The time from a server's start to its kill.
 const LIFE: Duration = Duration::from_secs(5);
 
-/// Steps between the edit and the end.
+/// The number of steps between the edit and the end.
 const STEPS: usize = 8;
 
-/// Reading, editing, the steps, and the last words.
-const LAPS: usize = STEPS + 3;
+/// Iterations: reading, editing, the steps, and the final answer.
+const ITERATIONS: usize = STEPS + 3;
 
-/// A lap takes two seconds: silent, or all the while with words. So every lap can be done in a server's life, and all of them need
-/// several lives.
+/// The scripted delay of an iteration that streams nothing. Every iteration takes two seconds, silent or streaming, so that each fits
+/// between two kills and all of them together need several server processes.
 const SILENT: &str = "delay_ms: 2000";
-const SPOKEN: &str = "chunk: 4, chunk_delay_ms: 200";
+const STREAMED: &str = "chunk: 4, chunk_delay_ms: 200";
 
-/// What Codex is told before a step of which it is told with words. Eleven pieces.
-fn words(step: usize) -> String {
+/// The text that the model streams before a step that is not silent: eleven deltas.
+fn text_of(step: usize) -> String {
     format!("Now comes step {step}, word for word, slowly.")
 }
 
-fn is_spoken(step: usize) -> bool {
+fn has_text(step: usize) -> bool {
     step.is_multiple_of(2)
 }
 
-const LAST_WORDS: &str = "The old line is replaced, and all is done.";
+const LAST_TEXT: &str = "The old line is replaced, and all is done.";
 
-/// What the model says. Codex sends everything again each time, so that the last step comes first.
+/// The model's script. Codex sends the whole conversation with every request, so the last step has to match first.
 fn script() -> String {
     let call = |command: &str| format!("calls: [{{ tool: exec_command, arguments: {{ cmd: {} }} }}]", json!(command));
     let patch = "*** Begin Patch\n*** Update File: note.txt\n@@\n-the old line\n+the new line\n*** End Patch\n";
     let rule = |result: &str, reply: String| format!("  - {{ when: {{ result: {result} }}, reply: {{ {reply} }} }}\n");
-    let mut rules = rule(&done(STEPS), format!("text: '{LAST_WORDS}', {SPOKEN}"));
+    let mut rules = rule(&done(STEPS), format!("text: '{LAST_TEXT}', {STREAMED}"));
     for step in (1..=STEPS).rev() {
         let before = if step == 1 { "Success. Updated the following files".to_owned() } else { done(step - 1) };
-        // What a command has left behind tells how often it was run.
+        // The file that the commands append to shows how often each of them was executed.
         let command = call(&format!("echo {} | tee -a steps.txt", done(step)));
-        let telling = if is_spoken(step) { format!("text: '{}', {SPOKEN}", words(step)) } else { SILENT.to_owned() };
-        rules += &rule(&before, format!("{telling}, {command}"));
+        let reply = if has_text(step) { format!("text: '{}', {STREAMED}", text_of(step)) } else { SILENT.to_owned() };
+        rules += &rule(&before, format!("{reply}, {command}"));
     }
     rules += &rule("the old line", format!("{SILENT}, {}", call(&format!("apply_patch <<'END'\n{patch}END\n"))));
     let first = call("cat note.txt | tee -a read.txt");
@@ -62,8 +62,8 @@ fn done(step: usize) -> String {
     format!("step {step} is done")
 }
 
-/// Reads all that Codex says until it ends, and kills its server and starts it again, at its address and with its database, whenever it
-/// has lived its life. Returns what was said, the last server, and how often it was killed.
+/// Reads every event of Codex until it ends. Meanwhile it kills the server every `LIFE` and starts it again at the same address and with
+/// the same database. Returns the events, the last server, and the number of kills.
 async fn under_kills(mut program: Program, mut server: Server) -> (Vec<Value>, Server, usize) {
     let (mut events, mut kills) = (Vec::new(), 0);
     let mut end = tokio::time::Instant::now() + LIFE;
@@ -76,7 +76,7 @@ async fn under_kills(mut program: Program, mut server: Server) -> (Vec<Value>, S
             () = tokio::time::sleep_until(end) => {
                 server = server.restart(&[]).await;
                 kills += 1;
-                assert!(kills < 5 * LAPS, "Codex does not get on: {events:#?}\nthe server's log:\n{}", server.log());
+                assert!(kills < 5 * ITERATIONS, "Codex does not get on: {events:#?}\nthe server's log:\n{}", server.log());
                 end = tokio::time::Instant::now() + LIFE;
             }
         }
@@ -86,19 +86,19 @@ async fn under_kills(mut program: Program, mut server: Server) -> (Vec<Value>, S
     (events, server, kills)
 }
 
-/// It read the file and changed it, took every step and said every word, each once and in order.
-fn did_it_once(folder: &TempDir, events: &[Value]) {
-    let told = finished(events).into_iter().map(|(kind, item)| match kind {
+/// Asserts that Codex read the file, changed it, took every step and printed every text, each once and in order.
+fn check_done_once(folder: &TempDir, events: &[Value]) {
+    let printed = finished(events).into_iter().map(|(kind, item)| match kind {
         "agent_message" => item["text"].as_str().unwrap_or_default().to_owned(),
         kind => kind.to_owned(),
     });
     let mut expected = vec!["command_execution".to_owned(), "file_change".to_owned()];
     for step in 1..=STEPS {
-        expected.extend(is_spoken(step).then(|| words(step)));
+        expected.extend(has_text(step).then(|| text_of(step)));
         expected.push("command_execution".to_owned());
     }
-    expected.push(LAST_WORDS.to_owned());
-    assert_eq!(told.collect::<Vec<_>>(), expected, "{events:#?}");
+    expected.push(LAST_TEXT.to_owned());
+    assert_eq!(printed.collect::<Vec<_>>(), expected, "{events:#?}");
     assert_eq!(content(folder, "note.txt"), AFTER);
     assert_eq!(content(folder, "read.txt"), BEFORE, "the file was read once");
     let steps: String = (1..=STEPS).map(|step| done(step) + "\n").collect();
@@ -106,32 +106,33 @@ fn did_it_once(folder: &TempDir, events: &[Value]) {
     assert_eq!(events.last().map(|event| &event["type"]), Some(&json!("turn.completed")));
 }
 
-/// Starts Codex and kills its servers until it has done its task. Returns the last of them.
-async fn is_finished_under_kills(transport: &str, start: fn(&str, &str, &Path, &Server) -> Program) -> Server {
+/// Starts Codex and kills its servers until it has done its task. Returns the last server.
+async fn finish_under_kills(transport: &str, start: fn(&str, &str, &Path, &Server) -> Program) -> Server {
     let config = "models: [ { name: offline, provider: scripted, script: script.yaml } ]\n";
     let server = ServerBuilder::new(config).file("script.yaml", &script()).start().await;
     let folder = workplace();
     let began = Instant::now();
     let program = start("offline", TASK, folder.path(), &server);
     let (events, server, kills) = under_kills(program, server).await;
-    did_it_once(&folder, &events);
-    assert_eq!(server.number("SELECT count(*) FROM runs"), LAPS as i64, "a request that was cut joins its run");
-    // The laps alone take longer than this.
+    check_done_once(&folder, &events);
+    assert_eq!(server.number("SELECT count(*) FROM runs"), ITERATIONS as i64, "a request that was cut joins its run");
+    // The iterations alone take longer than this many kills.
     assert!(kills >= 4, "it was killed {kills} times");
-    // Past the harness, which shows what a test prints only when it fails.
-    let line = format!("Codex under kills ({transport}): {kills} kills in {} s, {LAPS} laps, 1 edit", began.elapsed().as_secs());
+    // Written past the test harness, which shows the output of a test only if it fails.
+    let line =
+        format!("Codex under kills ({transport}): {kills} kills in {} s, {ITERATIONS} iterations, 1 edit", began.elapsed().as_secs());
     let _ = writeln!(std::io::stdout(), "{line}");
     server
 }
 
 #[tokio::test]
 async fn a_task_is_finished_while_the_server_is_killed_every_five_seconds() {
-    let server = is_finished_under_kills("http", codex_with).await;
+    let server = finish_under_kills("http", codex_with).await;
     assert_eq!(chained(&server), 0, "it spoke over HTTP");
 }
 
 #[tokio::test]
 async fn a_task_over_sockets_is_finished_while_the_server_is_killed_every_five_seconds() {
-    let server = is_finished_under_kills("socket", codex_on_a_socket).await;
+    let server = finish_under_kills("socket", codex_on_a_socket).await;
     assert!(chained(&server) > 0, "it spoke over sockets");
 }

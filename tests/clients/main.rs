@@ -1,8 +1,8 @@
-//! The real binary under the clients that people use: the OpenAI SDKs for Python and JavaScript, what agents are built with upon them,
-//! and Codex.
+//! The real binary with the clients that people use: the OpenAI SDKs for Python and JavaScript, the agent frameworks on top of them, and
+//! Codex.
 //!
-//! What a client does stands in a small program of its own in its own language, which prints what it saw as JSON. `scripts/clients`
-//! installs the clients. The one for Rust is part of this program.
+//! The actions of each client are a small program in the client's own language, which prints what it observed as JSON. `scripts/clients`
+//! installs the clients. The client for Rust is part of this program.
 
 mod codex;
 mod frameworks;

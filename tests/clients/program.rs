@@ -1,4 +1,4 @@
-//! Running a client's program.
+//! Starts client programs and reads what they print.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,10 +16,10 @@ use tokio::{
 };
 use windlass_tests::{PATIENCE, Server, ServerBuilder, clients};
 
-/// The token that clients speak with, which the harness configures.
+/// The token of the clients, which the harness configures.
 pub const TOKEN: &str = "test-token-of-22-characters";
 
-/// A text of many pieces. Every word is another, so that a piece that is missing or doubled shows.
+/// A text of many deltas. All words differ, so a missing or a repeated delta is visible.
 pub fn story() -> String {
     let words: Vec<String> = (0..80).map(|n| format!("word{n}")).collect();
     words.join(" ")
@@ -29,18 +29,18 @@ fn script() -> String {
     include_str!("script.yaml").replace("STORY", &story())
 }
 
-/// What a server for clients is started with.
+/// The builder of a server for clients.
 pub fn builder() -> ServerBuilder {
     builder_with("")
 }
 
-/// The same with more configuration.
+/// The builder of a server for clients with additional configuration.
 pub fn builder_with(more: &str) -> ServerBuilder {
     let config = format!("models: [ {{ name: offline, provider: scripted, script: script.yaml }} ]\n{more}");
     ServerBuilder::new(&config).file("script.yaml", &script())
 }
 
-/// Kills a server and starts it again at its address, where the model then says the same without long pauses.
+/// Kills a server and starts it again at the same address. The model's script is then the same without long pauses.
 pub async fn killed(server: Server) -> Server {
     let fast = script().replace("chunk_delay_ms: 1000", "chunk_delay_ms: 5");
     std::fs::write(server.folder().join("script.yaml"), fast).expect("the script can be written");
@@ -62,7 +62,7 @@ impl Sdk {
         Program::start(command, folder)
     }
 
-    /// Starts a program that takes its requests line by line; its argument names the client.
+    /// Starts a program that reads its requests line by line. Its argument names the client.
     pub fn asking(self, program: &str, client: &str) -> Program {
         let (mut command, folder) = self.command(program);
         command.arg(client).stdin(Stdio::piped());
@@ -78,7 +78,7 @@ impl Sdk {
                 command
             }
             Sdk::Node => {
-                // Node looks for packages above the program's own folder, and nowhere else.
+                // Node looks for packages only above the program's own folder.
                 std::os::unix::fs::symlink(clients().join("node/node_modules"), folder.path().join("node_modules")).expect("a link");
                 for source in [program, "weather", "travel"].map(|name| format!("{name}.mjs")) {
                     std::fs::copy(sources().join("node").join(&source), folder.path().join(&source)).expect("the program can be copied");
@@ -92,7 +92,7 @@ impl Sdk {
         (command, folder)
     }
 
-    /// Runs one of this SDK's programs to its end; returns what it printed last.
+    /// Runs one of this SDK's programs to its end. Returns the last line that it printed.
     pub async fn run(self, program: &str, server: &Server) -> Value {
         let mut running = self.start(program, server);
         let mut last = Value::Null;
@@ -104,22 +104,23 @@ impl Sdk {
     }
 }
 
-/// Codex, which is to do a task in a folder.
+/// Starts Codex with a task in this folder.
 pub fn codex(task: &str, folder: &Path, server: &Server) -> Program {
     codex_with("offline", task, folder, server)
 }
 
-/// The same with a model of its own.
+/// Starts Codex with a task and this model.
 pub fn codex_with(model: &str, task: &str, folder: &Path, server: &Server) -> Program {
     codex_as(&shown("toml"), model, task, folder, server)
 }
 
-/// The same over a socket.
+/// Starts Codex with a task over a WebSocket.
 pub fn codex_on_a_socket(model: &str, task: &str, folder: &Path, server: &Server) -> Program {
     codex_as(&on_a_socket(&shown("toml")), model, task, folder, server)
 }
 
-/// Codex, which has its host sum up what it has read as soon as that is more than so many tokens: it asks only hosts of this name.
+/// Starts Codex so that it asks its host for a compaction as soon as the conversation has more than this many tokens. It asks only hosts of
+/// a certain name.
 pub fn codex_compacting(tokens: u32, is_on_a_socket: bool, task: &str, folder: &Path, server: &Server) -> Program {
     let limit = format!("model_auto_compact_token_limit = {tokens}\n\n[model_providers.windlass]\nname = \"OpenAI\"\n");
     let config = replaced(&shown("toml"), "\n[model_providers.windlass]\nname = \"Windlass\"\n", &limit);
@@ -131,16 +132,16 @@ fn on_a_socket(over_http: &str) -> String {
     replaced(over_http, "# supports_websockets", "supports_websockets")
 }
 
-/// The block of the page on Codex that is in this language. Codex is configured with the one there, word for word.
+/// The block in this language on the documentation page about Codex. The tests configure Codex with that block, unchanged.
 pub fn shown(language: &str) -> String {
     let page = include_str!("../../docs/codex.md");
     let (_, block) = page.split_once(&format!("```{language}\n")).expect("the page has such a block");
     block.split_once("```").expect("a block has an end").0.to_owned()
 }
 
-/// A text with something else in one place.
+/// Replaces one part of a text, which must be there.
 fn replaced(text: &str, old: &str, new: &str) -> String {
-    assert_eq!(text.matches(old).count(), 1, "{old:?} stands once in:\n{text}");
+    assert_eq!(text.matches(old).count(), 1, "{old:?} is there once in:\n{text}");
     text.replace(old, new)
 }
 
@@ -159,7 +160,7 @@ fn codex_as(config: &str, model: &str, task: &str, folder: &Path, server: &Serve
     Program::start(command, home)
 }
 
-/// A client's program that runs. Dropping it kills it, with all that it started.
+/// A running client program. Dropping it kills it and all processes that it started.
 pub struct Program {
     child: Child,
     group: Pid,
@@ -171,7 +172,7 @@ pub struct Program {
 
 impl Program {
     fn start(mut command: Command, folder: TempDir) -> Self {
-        // A proxy has no business between a test and its own server.
+        // The requests of a test to its own server must not pass through a proxy.
         for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"] {
             command.env_remove(name);
         }
@@ -189,27 +190,27 @@ impl Program {
         Program { child, group, lines, stdin, complaints, _folder: folder }
     }
 
-    /// The next line that it prints; `None` once it has said everything.
+    /// The next line that it prints; `None` when its output has ended.
     pub async fn line(&mut self) -> Option<Value> {
-        let line = timeout(PATIENCE, self.lines.next_line()).await.expect("the client says something").expect("it can be read")?;
+        let line = timeout(PATIENCE, self.lines.next_line()).await.expect("the client prints something").expect("it can be read")?;
         Some(serde_json::from_str(&line).unwrap_or_else(|error| panic!("the client prints JSON ({error}): {line}")))
     }
 
-    /// Sends it a request; returns its answer.
+    /// Sends it a request and returns its answer.
     pub async fn ask(&mut self, request: &Value) -> Value {
         let stdin = self.stdin.as_mut().expect("it takes requests");
         stdin.write_all(format!("{request}\n").as_bytes()).await.expect("it reads");
         self.line().await.expect("it answers")
     }
 
-    /// Waits for its end; returns how it ended, and what it complained of.
+    /// Waits until it ends. Returns its exit status and what it wrote to stderr.
     pub async fn ends(mut self) -> (ExitStatus, String) {
         let status = timeout(PATIENCE, self.child.wait()).await.expect("the client ends").expect("it can be waited for");
         let complaints = std::mem::replace(&mut self.complaints, tokio::spawn(async { String::new() }));
         (status, complaints.await.expect("complaints are read"))
     }
 
-    /// Waits for its end, which must be a good one.
+    /// Waits until it ends and asserts that it succeeded.
     pub async fn succeeds(self, server: &Server) {
         let (status, complaints) = self.ends().await;
         assert!(status.success(), "the client failed ({status}):\n{complaints}\nthe server's log:\n{}", server.log());
@@ -222,7 +223,7 @@ impl Drop for Program {
     }
 }
 
-/// Where the programs are.
+/// The folder of the client programs.
 fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("clients")
 }

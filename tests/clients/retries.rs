@@ -1,7 +1,7 @@
-//! Unmodified clients at their default settings, whose server is lost in the middle of a request: each request is one run, no write runs
-//! twice, and the client has its answer in the end.
+//! Unmodified clients with default settings lose their server in the middle of a request: each request is one run, no write is executed
+//! twice, and the client gets its answer in the end.
 //!
-//! A proxy stands in front of the server and holds connections while it is down, so that no retry is spent on a refused connection.
+//! A proxy in front of the server holds connections while the server is down, so that no retry is spent on a refused connection.
 
 use std::{io::Write, process::Stdio};
 
@@ -12,7 +12,7 @@ use windlass_tests::{FakeModel, McpServer, Proxy, Scene, Server, ServerBuilder, 
 
 use crate::program::{Program, Sdk, TOKEN};
 
-/// What the model says in the end.
+/// The model's final answer.
 const ANSWER: &str = "done";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Class {
     }
 }
 
-/// Where the request was when its server was lost.
+/// The state of the request when its server is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LostAt {
     Model,
@@ -62,14 +62,14 @@ struct Case {
     how: How,
 }
 
-/// Every case that differs from the others. With `WINDLASS_LONG=1` the whole product.
+/// The cases whose outcomes differ. With `WINDLASS_LONG=1` all combinations.
 fn cases() -> Vec<Case> {
     let is_long = std::env::var_os("WINDLASS_LONG").is_some();
     let mut cases = Vec::new();
     for mode in [Mode::Plain, Mode::Streamed] {
         for class in [Class::Write, Class::Read, Class::Idempotent] {
             for lost_at in [LostAt::Model, LostAt::Tool, LostAt::AfterTool, LostAt::AfterEnd] {
-                // The effect class decides only what becomes of a call that was cut.
+                // The effect class matters only for a call that is interrupted.
                 if class != Class::Write && lost_at != LostAt::Tool && !is_long {
                     continue;
                 }
@@ -93,13 +93,13 @@ impl Case {
         }
     }
 
-    /// Waits until the request is there, takes its server away, and starts it again.
+    /// Waits until the request has reached the chosen state, stops the server, and starts it again.
     async fn lose(self, mut server: Server, model: &FakeModel, tools: &McpServer) -> Server {
         match (self.lost_at, self.how) {
             (LostAt::Model, _) => drop(model.asked_times(1).await),
             (LostAt::Tool, _) => tools.runs(self.class.tool(), 1).await,
             (LostAt::AfterTool, _) => drop(model.asked_times(2).await),
-            // It kills itself.
+            // The server ends at the crash point by itself.
             (LostAt::AfterEnd, How::Kill) => {}
             (LostAt::AfterEnd, How::Terminate) => {
                 model.let_answer();
@@ -120,13 +120,13 @@ impl Case {
         server.restart(&[]).await
     }
 
-    /// Whether a person has to say what became of the write.
+    /// Whether a person has to decide about the interrupted write.
     fn is_parked(self) -> bool {
         self.class == Class::Write && self.lost_at == LostAt::Tool
     }
 }
 
-/// A client's program that takes one request after the other.
+/// A client program that takes one request after the other.
 enum Client {
     Program(Box<Program>),
     Curl,
@@ -141,7 +141,7 @@ impl Client {
     }
 }
 
-/// curl with its own retries, called once more if it fails.
+/// curl with its own retries. It is executed once more if it fails.
 async fn curl(base: &str, mode: Mode) -> Value {
     let body = json!({ "model": "agent/clerk", "input": "go", "stream": mode == Mode::Streamed }).to_string();
     let mut errors = Vec::new();
@@ -158,7 +158,7 @@ async fn curl(base: &str, mode: Mode) -> Value {
     json!({ "text": null, "calls": 2, "errors": errors })
 }
 
-/// The text of the answer in what curl printed. After a retry of its own it prints the stream from its start once more.
+/// The text of the answer in curl's output. After a retry of its own curl prints the stream once more from the start.
 fn answered(printed: &str, mode: Mode) -> Option<String> {
     let response: Value = match mode {
         Mode::Plain => serde_json::from_str(printed).ok()?,
@@ -173,7 +173,7 @@ fn answered(printed: &str, mode: Mode) -> Option<String> {
     Some(content.flatten().filter_map(|part| part["text"].as_str()).collect())
 }
 
-/// One row of the table.
+/// Produces one row of the table.
 async fn row(client: &mut Client, case: Case) -> String {
     let (model, tools) = (case.model().await, McpServer::start().await);
     if case.lost_at == LostAt::Tool {
@@ -217,7 +217,7 @@ fn parked(server: &Server) -> i64 {
     server.number("SELECT count(*) FROM calls WHERE status = 'parked'")
 }
 
-/// A person says that the write ran.
+/// A person records that the write was executed.
 async fn record(server: &Server) {
     let runs = server.get("/v1/windlass/runs?limit=1").await.ok();
     let run = runs["runs"][0]["run_id"].as_str().expect("a run").to_owned();
@@ -234,7 +234,7 @@ async fn every_row(name: &str, mut client: Client) {
         table += &format!("  {name}: {}\n", row(&mut client, *case).await);
     }
     let summary = format!("retries ({name}): {} rows, runs 1, writes 1, answered {}\n{table}", cases.len(), cases.len());
-    // Around the test harness, which would keep it to itself.
+    // Written past the test harness, which would not show it.
     let _ = std::io::stderr().write_all(summary.as_bytes());
 }
 

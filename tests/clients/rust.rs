@@ -1,5 +1,5 @@
-//! async-openai. Its types are closed: a status or an event that OpenAI does not have it cannot read. So it asks for the standard
-//! status, and talks to an agent that has a tool of the server's, where the status would be another.
+//! async-openai. Its types are closed, so it cannot read a status or an event that OpenAI does not have. Therefore it asks for the standard
+//! status, and talks to an agent with a server tool where the status would otherwise be another.
 
 use async_openai::{
     Client,
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use windlass_tests::Server;
 
 use crate::{
-    frameworks::{ANSWERS, TURNS, stage_with, was_heard},
+    frameworks::{ANSWERS, TURNS, check_model_requests, stage_with},
     program::TOKEN,
 };
 
@@ -64,7 +64,7 @@ fn run(call: &FunctionToolCall) -> InputItem {
     }))
 }
 
-/// Asks, and reads every event of the stream into its type.
+/// Sends a request and parses every event of the stream into its type.
 async fn streamed(client: &Client<OpenAIConfig>, request: CreateResponse, deltas: &mut String) -> Response {
     let mut events = client.responses().create_stream(request).await.expect("a stream");
     let mut last = None;
@@ -79,12 +79,12 @@ async fn streamed(client: &Client<OpenAIConfig>, request: CreateResponse, deltas
     completed.response
 }
 
-/// How the conversation goes on.
+/// How a follow-up refers to the conversation before it.
 #[derive(Clone, Copy, PartialEq)]
 enum Memory {
-    /// By the id of the response before.
+    /// By the id of the previous response.
     Chained,
-    /// Everything is sent again.
+    /// The client sends the whole conversation again.
     SentAgain,
 }
 
@@ -108,7 +108,7 @@ async fn converse(client: &Client<OpenAIConfig>, streams: bool, memory: Memory) 
             history.extend(response.output.iter().cloned().map(InputItem::from));
             input = calls(&response).into_iter().map(run).collect();
             if input.is_empty() {
-                texts.push(response.output_text().expect("an answer has words"));
+                texts.push(response.output_text().expect("an answer has a text"));
                 break;
             }
         }
@@ -118,12 +118,12 @@ async fn converse(client: &Client<OpenAIConfig>, streams: bool, memory: Memory) 
 }
 
 #[tokio::test]
-async fn async_openai_has_a_conversation_with_tools_in_standard_words() {
+async fn async_openai_has_a_conversation_with_tools_and_the_standard_status() {
     let ways = [(false, Memory::Chained), (true, Memory::Chained), (false, Memory::SentAgain), (true, Memory::SentAgain)];
     let (server, model) = stage_with(ways.len(), AGENT).await;
     let client = client(&server);
     for (streams, memory) in ways {
         converse(&client, streams, memory).await;
     }
-    was_heard(&model, ways.len());
+    check_model_requests(&model, ways.len());
 }

@@ -1,4 +1,4 @@
-//! The OpenAI SDKs. Both do the same and must see the same.
+//! The OpenAI SDKs for Python and JavaScript. Both do the same and must observe the same.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use windlass_tests::{McpServer, Server};
 
 use crate::program::{Sdk, builder, builder_with, killed, story};
 
-/// Each case as a test of each SDK.
+/// Defines each case as one test per SDK.
 macro_rules! with_both {
     ($($case:ident),+ $(,)?) => {
         mod python {
@@ -25,13 +25,13 @@ with_both! {
     a_function_of_the_clients_is_called_and_answered,
     a_function_is_called_through_the_helper_without_storing_anything,
     a_tool_of_the_servers_is_called_and_shown,
-    a_response_in_the_background_is_asked_after,
+    a_response_in_the_background_is_polled,
     a_response_is_cancelled,
     a_stream_is_read_on_after_a_kill,
     the_helper_reads_on_after_a_kill,
     refusals_have_the_class_and_the_fields_of_the_sdk,
     what_is_stored_can_be_read_and_deleted,
-    a_conversation_is_gone_on_with_and_its_tokens_are_counted,
+    a_conversation_is_continued_and_its_tokens_are_counted,
 }
 
 async fn a_question_is_answered(sdk: Sdk) {
@@ -81,7 +81,7 @@ async fn a_function_is_called_through_the_helper_without_storing_anything(sdk: S
     assert_eq!((&saw["laps"], &saw["status"], &saw["text"]), (&json!(2), &json!("completed"), &json!("It is sunny in Oslo.")));
 }
 
-/// A server with tools of its own to call.
+/// A server with an MCP server whose tools it runs.
 async fn with_tools() -> (Server, McpServer) {
     let tools = McpServer::start().await;
     (builder_with(&tools.config("tools")).start().await, tools)
@@ -97,7 +97,7 @@ async fn a_tool_of_the_servers_is_called_and_shown(sdk: Sdk) {
             "status": "completed", "items": ["mcp_list_tools", "message", "mcp_call", "message"], "offers": offers,
             "calls": call("from the server"), "text": "I have it echoed.The server has said it.",
         },
-        // Nothing of a lap is run in which the client has something to do.
+        // In an iteration with a client call no server call is executed.
         { "status": "requires_action", "items": ["mcp_list_tools", "function_call"], "offers": offers, "calls": [], "text": "" },
         {
             "status": "completed", "items": ["mcp_list_tools", "mcp_call", "message"], "offers": offers, "calls": call("beside it"),
@@ -110,7 +110,7 @@ async fn a_tool_of_the_servers_is_called_and_shown(sdk: Sdk) {
     assert_eq!(tools.starts("echo").len(), 4, "each once in each way");
 }
 
-async fn a_response_in_the_background_is_asked_after(sdk: Sdk) {
+async fn a_response_in_the_background_is_polled(sdk: Sdk) {
     let server = builder().start().await;
     let saw = sdk.run("background", &server).await;
     let statuses: Vec<&str> = saw["statuses"].as_array().expect("statuses").iter().filter_map(Value::as_str).collect();
@@ -128,7 +128,7 @@ async fn a_response_is_cancelled(sdk: Sdk) {
     assert_eq!((&saw["cancelled"], &saw["again"], &saw["kept"]), (&json!("cancelled"), &json!("cancelled"), &json!("cancelled")));
 }
 
-/// Runs a program that reads a stream, kills the server under it and starts it again; returns what it saw in the end.
+/// Runs a program that reads a stream, kills the server during the stream and starts it again. Returns the program's last line.
 async fn killed_while_reading(sdk: Sdk, program: &str) -> Value {
     let mut server = builder().start().await;
     let mut running = sdk.start(program, &server);
@@ -190,7 +190,7 @@ async fn what_is_stored_can_be_read_and_deleted(sdk: Sdk) {
     assert_eq!(saw, expected);
 }
 
-async fn a_conversation_is_gone_on_with_and_its_tokens_are_counted(sdk: Sdk) {
+async fn a_conversation_is_continued_and_its_tokens_are_counted(sdk: Sdk) {
     let server = builder().start().await;
     let saw = sdk.run("conversation", &server).await;
     let expected = json!({

@@ -1,4 +1,4 @@
-//! `windlass demo`: tells its story, and leaves nothing behind, however it ends.
+//! `windlass demo` plays through, and leaves no files or processes behind, however it ends.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -11,10 +11,10 @@ use tempfile::TempDir;
 
 use crate::{is_there, names, send, windlass};
 
-/// What it must not take longer than.
+/// The time limit of the demo.
 const AT_MOST: Duration = Duration::from_secs(20);
 
-/// An empty folder to run in, and one for its temporary files.
+/// An empty working folder, and a folder for temporary files.
 struct Folders {
     here: TempDir,
     temporary: TempDir,
@@ -37,20 +37,20 @@ impl Folders {
     }
 }
 
-/// The process ids that the story names.
-fn pids(told: &str) -> Vec<u32> {
-    let started = told.lines().filter_map(|line| line.trim().strip_prefix("process ")?.split_once(',')?.0.parse().ok());
+/// The process ids in the demo's output.
+fn pids(printed: &str) -> Vec<u32> {
+    let started = printed.lines().filter_map(|line| line.trim().strip_prefix("process ")?.split_once(',')?.0.parse().ok());
     started.collect()
 }
 
 #[test]
-fn the_demo_tells_its_story_in_an_empty_folder_and_leaves_nothing_behind() {
+fn the_demo_plays_in_an_empty_folder_and_leaves_nothing_behind() {
     let folders = Folders::new();
     let began = Instant::now();
     let out = folders.start(&[]).wait_with_output().expect("the demo ends");
     let took = began.elapsed();
-    let told = String::from_utf8(out.stdout).expect("the story is text");
-    assert!(out.status.success(), "{told}\n{}", String::from_utf8_lossy(&out.stderr));
+    let printed = String::from_utf8(out.stdout).expect("the story is text");
+    assert!(out.status.success(), "{printed}\n{}", String::from_utf8_lossy(&out.stderr));
     assert!(took < AT_MOST, "it took {took:?}");
     assert_eq!(String::from_utf8_lossy(&out.stderr), "", "a story without trouble");
     for part in [
@@ -65,11 +65,11 @@ fn the_demo_tells_its_story_in_an_empty_folder_and_leaves_nothing_behind() {
         "ok     send_note was called once and ran once",
         "Nothing was lost and nothing ran twice.",
     ] {
-        assert!(told.contains(part), "{part:?} is missing:\n{told}");
+        assert!(printed.contains(part), "{part:?} is missing:\n{printed}");
     }
-    let pids = pids(&told);
-    assert_eq!(pids.len(), 2, "two servers: {told}");
-    assert!(!pids.into_iter().any(is_there), "a server is left: {told}");
+    let pids = pids(&printed);
+    assert_eq!(pids.len(), 2, "two servers: {printed}");
+    assert!(!pids.into_iter().any(is_there), "a server is left: {printed}");
     folders.assert_empty();
 }
 
@@ -78,17 +78,17 @@ fn an_interrupted_demo_cleans_up() {
     for signal in [Signal::INT, Signal::TERM] {
         let folders = Folders::new();
         let mut demo = folders.start(&[]);
-        let mut told = String::new();
+        let mut printed = String::new();
         let mut out = BufReader::new(demo.stdout.take().expect("the story is read"));
-        while pids(&told).is_empty() {
-            assert!(out.read_line(&mut told).expect("the story is text") > 0, "it ended early: {told}");
+        while pids(&printed).is_empty() {
+            assert!(out.read_line(&mut printed).expect("the story is text") > 0, "it ended early: {printed}");
         }
         send(demo.id(), signal);
-        out.read_to_string(&mut told).expect("the story is text");
+        out.read_to_string(&mut printed).expect("the story is text");
         let status = demo.wait().expect("the demo ends");
-        assert_eq!(status.code(), Some(1), "it has not shown what it should: {told}");
-        assert!(!pids(&told).into_iter().any(is_there), "a server is left: {told}");
-        assert!(!told.contains("Nothing was lost"), "{told}");
+        assert_eq!(status.code(), Some(1), "it has not shown what it should: {printed}");
+        assert!(!pids(&printed).into_iter().any(is_there), "a server is left: {printed}");
+        assert!(!printed.contains("Nothing was lost"), "{printed}");
         folders.assert_empty();
     }
 }
@@ -106,7 +106,7 @@ fn a_demo_that_cannot_run_says_so() {
 #[test]
 fn the_demo_keeps_away_from_what_a_person_has_configured() {
     let folders = Folders::new();
-    // Any of these would keep a server from starting.
+    // Each of these would keep a server from starting.
     std::fs::write(folders.here.path().join("windlass.yaml"), "store: { url: nonsense }").expect("a configuration");
     let out = folders
         .start(&[("WINDLASS_STORE__URL", "postgres://127.0.0.1:1/none"), ("WINDLASS_CRASH_AT", "nonsense"), ("WINDLASS_LOG", "off")])

@@ -1,4 +1,4 @@
-//! `windlass dev`: a server with everything it needs, and a few lines that say how to talk to it.
+//! `windlass dev`: a server with everything that it needs, and a few lines that explain how to send it requests.
 
 use std::{
     io::{BufRead, BufReader},
@@ -12,10 +12,10 @@ use tempfile::TempDir;
 
 use crate::{names, send, windlass};
 
-/// A running `windlass dev`, and what it printed.
+/// A running `windlass dev` and its output so far.
 pub(crate) struct Dev {
     child: Child,
-    /// Kept open: it is a terminal in life.
+    /// The pipe stays open, as a terminal would.
     out: BufReader<ChildStdout>,
     printed: String,
 }
@@ -37,20 +37,20 @@ impl Dev {
         Dev { child, out, printed }
     }
 
-    /// Reads on until this was printed.
+    /// Reads until the output contains this text.
     fn read_until(&mut self, text: &str) {
         while !self.printed.contains(text) {
             assert!(self.out.read_line(&mut self.printed).expect("it prints text") > 0, "{text} is missing: {}", self.printed);
         }
     }
 
-    /// What stands behind a word of the table it printed.
+    /// The value in the row of the printed table that begins with this name.
     pub(crate) fn value(&self, name: &str) -> &str {
         let found = self.printed.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(' ').map(str::trim));
         found.unwrap_or_else(|| panic!("{name} is missing: {}", self.printed))
     }
 
-    /// Stops it as Ctrl-C does; returns what it logged.
+    /// Stops it with SIGINT, as Ctrl-C does. Returns what it logged.
     fn stop(mut self) -> String {
         send(self.child.id(), Signal::INT);
         let stderr = self.child.stderr.take().expect("its log is read");
@@ -99,9 +99,12 @@ fn the_command_that_dev_prints_works_as_it_is() {
     let dev = Dev::start(folder.path());
     let line = dev.printed.lines().find(|line| line.trim().starts_with("curl ")).expect("a command").trim();
     let out = Command::new("sh").args(["-c", line]).env("no_proxy", "*").output().expect("a shell");
-    let told = String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.success(), "{line}\n{told}{}", String::from_utf8_lossy(&out.stderr));
-    assert!(told.contains("response.completed") && told.contains("You said: Hello") && told.ends_with("data: [DONE]\n\n"), "{told}");
+    let printed = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{line}\n{printed}{}", String::from_utf8_lossy(&out.stderr));
+    assert!(
+        printed.contains("response.completed") && printed.contains("You said: Hello") && printed.ends_with("data: [DONE]\n\n"),
+        "{printed}"
+    );
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What a server logs: one line per run, JSON where that is configured, no colours in a file, and never content.
+//! The server's log: one line per run, JSON where that is configured, no colours in a file, and never content.
 
 use std::{
     fs::File,
@@ -15,7 +15,7 @@ use crate::{send, windlass};
 
 const TOKEN: &str = "a-token-for-these-tests";
 
-/// A server whose stderr is a file.
+/// A server whose stderr goes to a file.
 struct Logged {
     child: Child,
     folder: TempDir,
@@ -36,7 +36,7 @@ impl Logged {
         std::fs::read_to_string(self.folder.path().join("log")).expect("the log is text")
     }
 
-    /// The lines as JSON.
+    /// The log lines, parsed as JSON.
     fn lines(&self) -> Vec<Value> {
         self.log().lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
     }
@@ -119,7 +119,7 @@ models: [ { name: gone, provider: openai-chat, base_url: 'http://127.0.0.1:1/v1'
     );
 }
 
-/// What a server that is refused at the start says.
+/// Starts a server that must fail. Returns what it logged.
 fn refused(folder: &Path, filter: &str) -> String {
     let out = windlass(folder, &["serve", "--listen", "127.0.0.1:0"]).env("WINDLASS_LOG", filter).output().expect("it ends");
     assert_eq!(out.status.code(), Some(1));
@@ -130,8 +130,8 @@ fn refused(folder: &Path, filter: &str) -> String {
 fn a_filter_that_cannot_be_read_is_refused() {
     let folder = TempDir::new().expect("a folder");
     for filter in ["inof", "windlass_engine=loud"] {
-        let said = refused(folder.path(), filter);
-        assert!(said.contains("WINDLASS_LOG") && said.contains(filter), "{said}");
+        let stderr = refused(folder.path(), filter);
+        assert!(stderr.contains("WINDLASS_LOG") && stderr.contains(filter), "{stderr}");
     }
 }
 

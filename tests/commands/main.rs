@@ -1,4 +1,4 @@
-//! The commands that a newcomer types first, over the real binary in an empty folder.
+//! The first commands of a new user, run with the real binary in an empty folder.
 
 mod demo;
 mod dev;
@@ -11,7 +11,7 @@ use std::{path::Path, process::Command};
 
 use windlass_tests::binary;
 
-/// The command in a folder, with nothing of a server's settings in the environment.
+/// The command in a folder, without any settings of a server in the environment.
 fn windlass(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command.args(arguments).current_dir(folder);
@@ -21,7 +21,7 @@ fn windlass(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// What is in a folder.
+/// The names of the files in a folder.
 fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(folder)
         .expect("the folder is there")
@@ -31,13 +31,13 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Sends a process a signal.
+/// Sends a signal to a process.
 fn send(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid.try_into().expect("a process id is small")).expect("a process id");
     rustix::process::kill_process(pid, signal).expect("the signal arrives");
 }
 
-/// Whether a process is there.
+/// Whether a process exists.
 fn is_there(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }

@@ -1,4 +1,4 @@
-//! One tenant at its limits in everything at once, and another that is served meanwhile; and a prompt over its limit, of which nothing is
+//! One tenant at all of its limits at once, and another tenant that is served meanwhile. Also a prompt over its limit, whose content is not
 //! read.
 
 use std::net::{IpAddr, SocketAddr};
@@ -22,10 +22,10 @@ const PER_PEER: usize = 300;
 const REQUESTS: usize = 120;
 const SOCKETS: usize = 20;
 const OPEN_RUNS: usize = 80;
-/// Sessions with declared servers that a tenant may have.
+/// The largest number of sessions with declared servers per tenant.
 const SESSIONS: u64 = 64;
 
-/// The memory that docs/threat-model.md, TM-26, promises for these limits.
+/// The memory limit that docs/threat-model.md, TM-26, promises for these limits.
 const MEMORY: u64 = 64 * MIB + 3 * IN_FLIGHT + 8 * WORKERS * PROMPT + CONNECTIONS * MIB / 16 + SESSIONS * MIB / 4;
 
 const SCRIPT: &str = "
@@ -34,7 +34,7 @@ rules:
   - { reply: { text: done } }
 ";
 
-/// One tenant's client, at an address of its own: the server counts the connections of each address.
+/// A client of one tenant, at an IP address of its own, because the server counts connections per address.
 struct Client {
     http: reqwest::Client,
     address: SocketAddr,
@@ -62,7 +62,7 @@ impl Client {
         self.post("/v1/responses", body.to_string()).await
     }
 
-    /// Opens a connection and sends the beginning of something.
+    /// Opens a connection and sends the beginning of a request.
     async fn begin(&self, what: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.expect("a connection");
         let head = format!("{what}\r\nhost: {}\r\nauthorization: Bearer {}\r\n", self.address, self.token);
@@ -82,7 +82,7 @@ impl Client {
         }
     }
 
-    /// Sends a body of which the end never comes.
+    /// Sends a part of a body and never the rest.
     async fn unfinished_body(&self, sent: usize) -> TcpStream {
         let mut stream = self.begin("POST /v1/responses HTTP/1.1").await;
         let head = format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n", sent + 1);
@@ -92,7 +92,7 @@ impl Client {
     }
 }
 
-/// The status of an answer, whose head is read to its end.
+/// Reads the head of an answer. Returns its status.
 async fn status(stream: &mut TcpStream) -> u16 {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -101,7 +101,7 @@ async fn status(stream: &mut TcpStream) -> u16 {
     String::from_utf8_lossy(&head[9..12]).parse().expect("a status")
 }
 
-/// Sends the first fragment of a message that never ends, and a ping behind it. The pong shows that the server has read the fragment.
+/// Sends the first fragment of a message that never ends, and then a ping. The pong shows that the server has read the fragment.
 async fn send_fragment(socket: &mut TcpStream, length: usize) {
     let mut frames = vec![0x01, 0x80 | 127];
     frames.extend((length as u64).to_be_bytes());
@@ -157,8 +157,8 @@ async fn declare_servers(loud: &Client, tools: &McpServer) {
     assert_eq!(tools.sessions() as u64, SESSIONS + 16);
 }
 
-/// Starts runs until no more may be open: half of them wait for a tool, the others for a model that does not answer. Returns a response
-/// that waits.
+/// Starts runs until the limit of open runs is reached: half of them wait for a tool, the others for a model that does not answer. Returns
+/// a response that waits.
 async fn start_runs(loud: &Client, slow: &FakeModel) -> String {
     let mut waiting = String::new();
     for number in 0.. {
@@ -184,14 +184,14 @@ async fn start_runs(loud: &Client, slow: &FakeModel) -> String {
             .await;
         }
     }
-    // A tenant leaves some workers to others.
+    // A tenant can't occupy all workers; a share is left for others.
     let share = WORKERS as usize * 3 / 4;
     until("the tenant has its share of the workers", || async { (slow.hanging() >= share).then_some(()) }).await;
     waiting
 }
 
-/// Fills the tenant's share of bytes in flight with messages and bodies that do not end, until one is refused. Sockets are opened until one
-/// is refused.
+/// Opens sockets until one is refused, and fills the tenant's share of bytes in flight with messages and unfinished bodies until one is
+/// refused.
 async fn fill_bytes_in_flight(loud: &Client) -> Vec<TcpStream> {
     let mut sockets = Vec::new();
     let refused = loop {
@@ -204,7 +204,7 @@ async fn fill_bytes_in_flight(loud: &Client) -> Vec<TcpStream> {
     for socket in sockets.iter_mut().take(SOCKETS / 2) {
         send_fragment(socket, 100_000).await;
     }
-    // A megabyte of messages is in flight, and four are the limit: one of four bodies has no room.
+    // A megabyte of messages is in flight and the limit is four, so one of four bodies is refused.
     let mut bodies = Vec::new();
     for _ in 0..4 {
         bodies.push(loud.unfinished_body(1_000_000).await);
@@ -217,7 +217,7 @@ async fn fill_bytes_in_flight(loud: &Client) -> Vec<TcpStream> {
     sockets
 }
 
-/// Opens streams of a response that waits until one is refused.
+/// Opens streams of a waiting response until one is refused.
 async fn open_streams(loud: &Client, waiting: &str) -> Vec<reqwest::Response> {
     let mut streams = Vec::new();
     loop {
@@ -288,7 +288,7 @@ limits: { sweep_interval: 50ms, attempts: 1 }";
     let runs: Vec<Value> = [server.post("/v1/responses", body.clone()).await.ok(), server.post("/v1/responses", body).await.ok()].into();
     let calls = [server.claim("look_up").await, server.claim("look_up").await];
     server.kill();
-    // What reads this content fails, and says so in other words.
+    // A read of this content now fails with a different error.
     let damaged = server.database().execute("UPDATE items SET content = zeroblob(length(content)) WHERE length(content) > 20000");
     assert_eq!(damaged, Ok(3));
 
@@ -301,14 +301,14 @@ limits: { sweep_interval: 50ms, attempts: 1 }";
     let failed = server.over(&of(&calls[0]).expect("the call is of a response")).await;
     assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("prompt_too_large")), "{}", failed["error"]);
 
-    // With the limit as it was, the content is read: the damage is found.
+    // With the limit as before, the server reads the content and finds the damage.
     let server = server.restart(&[]).await;
     server.report(&calls[1], json!("found")).await.ok();
     let failed = server.over(&of(&calls[1]).expect("the call is of a response")).await;
     assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("server_error")), "{}", failed["error"]);
 }
 
-/// The response whose call this is.
+/// The id of the response that a call belongs to.
 fn response_of(call: &Value) -> String {
     call["agent_turn_id"].as_str().expect("a call has a run").replace("run_", "resp_")
 }

@@ -9,7 +9,7 @@ fn config(made: &SelfSigned) -> String {
     format!("server: {{ tls: {{ cert: '{}', key: '{}' }} }}\n", made.cert.display(), made.key.display())
 }
 
-/// A client that trusts this certificate alone, on a connection of its own.
+/// A client that trusts only this certificate and opens a new connection.
 fn client(trusted: &Path) -> reqwest::Client {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let pem = fs::read(trusted).expect("the certificate can be read");
@@ -35,11 +35,11 @@ async fn tm_16_clients_are_served_over_tls_alone() {
     let server = builder.start().await;
     assert_eq!(status(&server, &made.cert).await.expect("the certificate is trusted"), 200);
     assert!(server.try_get("/v1/models").await.is_none(), "plain HTTP is not answered");
-    // The handshake has the time of a head: a client that never begins it is closed.
+    // The timeout of a request head also covers the handshake: the server closes the connection of a client that never begins it.
     let mut silent = TcpStream::connect(server.base().trim_start_matches("http://")).expect("the server listens");
     let mut sent = Vec::new();
     let _ = silent.read_to_end(&mut sent);
-    // The command line finds the address in server.json, and trusts what SSL_CERT_FILE names.
+    // The command line reads the address from server.json and trusts the certificates that SSL_CERT_FILE names.
     let mut ls = Command::new(windlass_tests::binary());
     ls.args(["ls"]).current_dir(server.folder()).env("WINDLASS_TOKEN", TOKEN).env("SSL_CERT_FILE", &made.cert);
     let out = ls.output().expect("the command runs");
@@ -63,15 +63,15 @@ async fn tm_16_sighup_replaces_the_certificate_and_closes_nothing() {
 
     install(&two);
     server.signal(Signal::HUP);
-    until("the log says so", || async { server.log().contains("certificate of server.tls was reloaded").then_some(()) }).await;
+    until("the log has the line", || async { server.log().contains("certificate of server.tls was reloaded").then_some(()) }).await;
     assert_eq!(status(&server, &two.cert).await.expect("the new certificate is shown"), 200);
     assert!(status(&server, &one.cert).await.is_err(), "the old one is no longer shown");
     assert_eq!(models().await.expect("the open connection is kept").status(), 200);
 
-    // The key of another certificate: nothing changes.
+    // A key that does not belong to the certificate: the server keeps the old pair.
     fs::copy(&one.key, &used.key).expect("it can be copied");
     server.signal(Signal::HUP);
-    until("the log says so", || async { server.log().contains("could not be reloaded: it stays as it is").then_some(()) }).await;
+    until("the log has the line", || async { server.log().contains("could not be reloaded: it stays as it is").then_some(()) }).await;
     assert_eq!(status(&server, &two.cert).await.expect("the certificate stays"), 200);
 }
 

@@ -1,4 +1,4 @@
-//! The verbs over a running server: `ls`, `show` and `reconcile`, with the exit codes that scripts rely on.
+//! The commands `ls`, `show` and `reconcile` against a running server, with the exit codes that scripts rely on.
 
 use std::{path::Path, time::Duration};
 
@@ -11,7 +11,7 @@ const CONFIG: &str = "tools: { external: [ { name: pay, description: pays, param
 agents: { clerk: { tools: [pay] } }
 limits: { sweep_interval: 50ms }";
 
-/// What a command printed, what it complained about, and its exit code.
+/// Runs a command. Returns its stdout, its stderr and its exit code.
 fn run(folder: &Path, arguments: &[&str]) -> (String, String, Option<i32>) {
     let out = windlass(folder, arguments).output().expect("the command runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -31,7 +31,7 @@ async fn post(dev: &Dev, path: &str, body: Value) -> Value {
     serde_json::from_slice(&answer).expect("JSON")
 }
 
-/// A write of the agent whose worker claimed it and died.
+/// A parked write of an agent: a worker claimed the call and died.
 async fn parked_write(dev: &Dev, folder: &Path) -> String {
     post(dev, "/v1/responses", json!({ "model": "agent/clerk", "input": "call pay", "background": true })).await;
     let claimed = post(dev, "/v1/tools/pay/claim", json!({ "worker": "w1", "lease_s": 1, "wait_s": 10 })).await;
@@ -53,18 +53,18 @@ async fn a_parked_run_is_found_shown_and_decided_on() {
     assert_eq!(run(folder.path(), &["ls"]).0, "no runs\n");
     let id = parked_write(&dev, folder.path()).await;
 
-    // From a folder below: the nearest .windlass says where the server is and what its token is.
+    // A folder below: the command uses the nearest .windlass folder, which has the server's address and token.
     let below = folder.path().join("a/b");
     std::fs::create_dir_all(&below).expect("folders");
     let (listed, err, code) = run(&below, &["ls", "--agent", "clerk"]);
     assert_eq!((err.as_str(), code), ("", Some(0)));
     let line = listed.lines().nth(1).unwrap_or_else(|| panic!("{listed}"));
-    let words: Vec<&str> = line.split_whitespace().collect();
-    assert_eq!((words[1], words[2]), ("clerk", "parked"), "{listed}");
-    assert!(line.ends_with("pay: outcome unknown") && id.contains(words[0]), "{listed}");
+    let columns: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!((columns[1], columns[2]), ("clerk", "parked"), "{listed}");
+    assert!(line.ends_with("pay: outcome unknown") && id.contains(columns[0]), "{listed}");
     assert!(!listed.contains('\u{1b}'), "no colours where no terminal is");
 
-    let (shown, _, code) = run(&below, &["show", words[0]]);
+    let (shown, _, code) = run(&below, &["show", columns[0]]);
     assert_eq!(code, Some(3), "it waits for a person: {shown}");
     assert!(shown.contains("call 1  pay  write  parked") && shown.contains(&format!("windlass reconcile {id} 1")), "{shown}");
     assert_eq!(json_of(&below, &["show", "@last", "--json"])["run_id"], id.as_str());
@@ -87,7 +87,7 @@ async fn a_parked_run_is_found_shown_and_decided_on() {
 }
 
 #[tokio::test]
-async fn exit_codes_tell_scripts_what_happened() {
+async fn exit_codes_show_scripts_what_happened() {
     let folder = TempDir::new().expect("a folder");
     let (_, err, code) = run(folder.path(), &["ls", "--server", "http://127.0.0.1:1"]);
     assert!(code == Some(8) && err.contains("http://127.0.0.1:1") && err.contains("--server"), "{err}");
@@ -104,7 +104,7 @@ async fn exit_codes_tell_scripts_what_happened() {
     std::fs::write(folder.path().join("wrong"), "another-token").expect("a file");
     let (_, err, code) = run(folder.path(), &["ls", "--token-file", "wrong"]);
     assert!(code == Some(9) && err.contains("--token-file"), "{err}");
-    // Another folder knows neither the server nor its token.
+    // In another folder the command knows neither the server nor its token.
     let elsewhere = TempDir::new().expect("a folder");
     let (_, err, code) = run(elsewhere.path(), &["ls", "--server", dev.value("API")]);
     assert!(code == Some(9) && err.contains("WINDLASS_TOKEN"), "{err}");
@@ -112,14 +112,14 @@ async fn exit_codes_tell_scripts_what_happened() {
     assert_eq!(out.expect("the command runs").status.code(), Some(0));
 }
 
-/// The files of a folder that hold a text.
+/// The names of the files in a folder that contain a text.
 fn files_with(folder: &Path, text: &str) -> Vec<String> {
     let has_text = |bytes: &[u8]| bytes.windows(text.len()).any(|window| window == text.as_bytes());
     let entries = std::fs::read_dir(folder).expect("the folder is there").map(|entry| entry.expect("a file").path());
     entries.filter(|path| std::fs::read(path).is_ok_and(|bytes| has_text(&bytes))).map(|path| path.display().to_string()).collect()
 }
 
-/// First by the server, then in the database that no server has.
+/// First through the running server, then in the database while no server runs.
 #[tokio::test]
 async fn tm_05_a_tenant_is_erased_from_the_command_line() {
     const MARKER: &str = "zebra-crossing";
@@ -148,7 +148,7 @@ async fn tm_05_a_tenant_is_erased_from_the_command_line() {
     assert!(code == Some(0) && out.contains("(0 rows)"), "{out}");
 }
 
-/// Runs are too young for it here; what is erased by age, and when, is shown elsewhere. First by the server, then in its database.
+/// The runs are too young to be erased by age; other tests cover that. First through the running server, then in its database.
 #[tokio::test]
 async fn tm_08_a_database_is_rebuilt_from_the_command_line_when_no_server_has_it() {
     let folder = TempDir::new().expect("a folder");

@@ -1,4 +1,4 @@
-//! What must hold when everything is over, by the numbers of the promises in the architecture.
+//! What must hold when everything has ended, by the numbers of the promises in the architecture.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,42 +7,42 @@ use windlass_tests::{Database, SseEvent};
 
 use crate::{
     service::Start,
-    world::{Asked, World},
+    world::{RunRequest, World},
     wreck::{self, Remains},
 };
 
-/// What a run came to: the same however often the server died on the way.
+/// The outcome of a run, which is the same however often the server died on the way.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// How it ended, and why.
+    /// How the run ended, and why.
     pub end: Value,
-    /// Its laps.
+    /// The number of iterations.
     pub iterations: u64,
-    /// Its calls.
+    /// The number of calls.
     pub calls: u64,
-    /// Tokens it used, as its provider told them.
+    /// The tokens that the provider reported.
     pub usage: Value,
-    /// Tokens of model calls that were lost: none if nobody died.
+    /// Estimated tokens of model calls that were lost: none if no server died.
     pub lost: u64,
-    /// Failed tries of its model calls.
+    /// The number of failed attempts of its model calls.
     pub failed_tries: usize,
-    /// Its output box: kind and content of every item.
+    /// The output box: kind and content of every item.
     pub output: Vec<(String, Value)>,
 }
 
 impl Outcome {
-    /// Whether it is what the run comes to when nobody dies. Only tokens that nobody told may be more.
+    /// Whether the outcome equals that of an uninterrupted run. Only the estimated tokens of lost model calls may be more.
     pub fn is_as(&self, uninterrupted: &Outcome) -> bool {
         self.lost >= uninterrupted.lost && Outcome { lost: uninterrupted.lost, ..self.clone() } == *uninterrupted
     }
 
-    /// The deliverable's words.
+    /// The text of the deliverable.
     pub fn delivered(&self) -> Option<&str> {
         self.output.last().and_then(|(_, content)| content["text"].as_str())
     }
 }
 
-/// Reads everything back; returns what each run came to, by the name it was asked under. What is wrong goes to the world.
+/// Reads everything back. Returns the outcome of each run by the name of its request, and adds what is wrong to the world's violations.
 pub async fn outcomes(world: &mut World) -> BTreeMap<String, Outcome> {
     let (found, mut wrong) = stored(&Remains::of(world.server()), &world.asked, &world.ledger);
     let agents: BTreeMap<String, usize> = world.asked.iter().fold(BTreeMap::new(), |mut agents, asked| {
@@ -57,8 +57,8 @@ pub async fn outcomes(world: &mut World) -> BTreeMap<String, Outcome> {
     found
 }
 
-/// What a server left behind: what each run came to, and what is wrong.
-pub fn stored(remains: &Remains, asked: &[Asked], ledger: &[Start]) -> (BTreeMap<String, Outcome>, Vec<String>) {
+/// Reads what a server left behind. Returns the outcome of each run, and what is wrong.
+pub fn stored(remains: &Remains, asked: &[RunRequest], ledger: &[Start]) -> (BTreeMap<String, Outcome>, Vec<String>) {
     let mut found = BTreeMap::new();
     let mut wrong = Vec::new();
     for asked in asked.iter().filter(|asked| !asked.is_spoiled) {
@@ -78,9 +78,9 @@ pub fn stored(remains: &Remains, asked: &[Asked], ledger: &[Start]) -> (BTreeMap
     (found, wrong)
 }
 
-/// A run as it was exported.
+/// An exported run.
 struct Export<'a> {
-    asked: &'a Asked,
+    asked: &'a RunRequest,
     lines: Vec<Value>,
 }
 
@@ -124,8 +124,8 @@ impl Export<'_> {
         must(numbers.iter().copied().eq(0..numbers.len() as u64), "S7: the journal's numbers are not dense");
         must(self.of_type("run").all(|run| run["status"] == "ended"), "L1: the run has not ended");
         must(self.of_type("state").all(|state| state["is_fold_of_journal"] == true), "S8: the state is not the fold of the journal");
-        let laps: Vec<u64> = self.events("lap_started").filter_map(|event| event["iteration"].as_u64()).collect();
-        must(laps.iter().copied().eq(1..=laps.len() as u64), "S3: the laps are not numbered 1, 2, 3 …");
+        let iterations: Vec<u64> = self.events("lap_started").filter_map(|event| event["iteration"].as_u64()).collect();
+        must(iterations.iter().copied().eq(1..=iterations.len() as u64), "S3: the iterations are not numbered 1, 2, 3 …");
         must(self.events("ended").count() == 1, "S4: a run ends once");
         must(self.events("accepted").count() == 1 && self.events("leased").count() <= 1, "S4: a run begins once");
         let deliverables = self.of_type("item").filter(|item| item["kind"] == "task.deliverable").count();
@@ -135,7 +135,7 @@ impl Export<'_> {
         self.check_tokens(&mut must);
     }
 
-    /// A model call that may have been under way when its owner was lost counts against the budget, and nothing else is estimated.
+    /// A model call that may have been in progress when its owner died counts against the budget. Nothing else is estimated.
     fn check_tokens(&self, must: &mut impl FnMut(bool, &str)) {
         let mut is_asking = false;
         let mut lost = 0;
@@ -144,7 +144,7 @@ impl Export<'_> {
             lost += counted;
             match event["kind"].as_str().unwrap_or_default() {
                 "lap_started" => is_asking = true,
-                // A try that waits for its time may be under way, or not yet.
+                // An attempt that waits for its backoff may have started or not.
                 "replied" | "attempt_failed" | "ended" => is_asking = false,
                 "taken_over" => must(!is_asking || counted > 0, "S10: the tokens of a lost model call do not count"),
                 _ => {}
@@ -153,7 +153,7 @@ impl Export<'_> {
         must(self.state()["lost"].as_u64().unwrap_or_default() == lost, "S8: lost tokens are not those of the journal");
     }
 
-    /// A call is made once, its result is taken once and stands in the output box once.
+    /// A call is made once, its result is accepted once, and the result is in the output box once.
     fn check_calls(&self, must: &mut impl FnMut(bool, &str)) {
         let rows = self.of_type("call").count() as u64;
         must(self.state()["calls_used"].as_u64() == Some(rows), "S10: calls used are not the calls made");
@@ -163,13 +163,13 @@ impl Export<'_> {
         must(is_each_once(&reported), "S5: a result was taken twice");
         let results: Vec<&Value> =
             self.of_type("item").filter(|item| item["kind"] == "tool.result").map(|item| &item["content"]["call"]).collect();
-        must(is_each_once(&results), "S5: a result stands twice in the output box");
-        must(results.len() == reported.len(), "S5: a result that was taken does not stand in the output box");
+        must(is_each_once(&results), "S5: a result is in the output box twice");
+        must(results.len() == reported.len(), "S5: an accepted result is not in the output box");
         let budget = self.of_type("run").next().and_then(|run| run["manifest"]["budgets"]["calls"].as_u64());
         must(budget.is_none_or(|budget| rows <= budget), "S10: the budget was overshot");
     }
 
-    /// A write that was started and not reported is parked, and starts again only after a person has let it.
+    /// A write that was started and not reported is parked, and starts again only after a person has released it.
     fn check_writes(&self, ledger: &[Start], must: &mut impl FnMut(bool, &str)) {
         let of_call = |kind, number: &Value| self.events(kind).filter(|event| event["call"] == *number).count();
         for call in self.of_type("call") {
@@ -192,7 +192,7 @@ fn is_each_once(values: &[&Value]) -> bool {
     texts.len() == values.len()
 }
 
-/// Ids are fresh with every run; everything else of an item is not.
+/// Removes the ids, which are new in every run. Everything else of an item is the same in every run.
 fn without_ids(content: &Value) -> Value {
     match content {
         Value::Object(map) => {
@@ -203,8 +203,8 @@ fn without_ids(content: &Value) -> Value {
     }
 }
 
-/// One request is one run and one row in the inbox, however often it was made.
-fn one_run_each(asked: &[Asked], database: &Database) -> Vec<String> {
+/// One request is one run and one row in the inbox, however often it was sent.
+fn one_run_each(asked: &[RunRequest], database: &Database) -> Vec<String> {
     let mut wrong = Vec::new();
     let stored: BTreeSet<String> = wreck::runs(database).into_iter().collect();
     let known: BTreeSet<String> = asked.iter().map(|asked| asked.run.clone()).collect();
@@ -224,7 +224,7 @@ fn one_run_each(asked: &[Asked], database: &Database) -> Vec<String> {
     wrong
 }
 
-/// Every start of a call had the same key.
+/// All starts of a call had the same key.
 fn started_with_one_key(ledger: &[Start]) -> Vec<String> {
     let mut keys: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for start in ledger {
@@ -236,7 +236,7 @@ fn started_with_one_key(ledger: &[Start]) -> Vec<String> {
         .collect()
 }
 
-/// Nothing waits in the inbox, every row of it is an edge, and so is every call that went out to a service.
+/// The inbox has no pending rows, every row of it is an edge, and every call that a service got is an edge.
 async fn inbox(world: &mut World, agent: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     let inbox = world.get(&format!("/v1/agents/{agent}/inbox?limit=1000")).await;
@@ -265,7 +265,7 @@ async fn inbox(world: &mut World, agent: &str) -> Vec<String> {
     wrong
 }
 
-/// One task event a run; and who read along over all deaths has seen what a newcomer sees, in that order.
+/// Each run has one task event. A reader that reconnected after every death has the same events, in the same order, as a new reader.
 async fn events(world: &World, agent: &str, runs: usize) -> Vec<String> {
     let mut wrong = Vec::new();
     let task = format!("evt.agent.{agent}.task");
@@ -276,10 +276,10 @@ async fn events(world: &World, agent: &str, runs: usize) -> Vec<String> {
         tasks >= runs && event.data["status"] == "idle"
     };
     let all = stream.read_until(is_last).await;
-    let told: BTreeSet<String> =
+    let runs_with_task: BTreeSet<String> =
         all.iter().filter(|event| event.event == task).map(|event| event.data["agent_turn_id"].to_string()).collect();
-    if told.len() != runs || tasks != runs {
-        wrong.push(format!("S4: {runs} runs of {agent} had {tasks} task events, for {} of them", told.len()));
+    if runs_with_task.len() != runs || tasks != runs {
+        wrong.push(format!("S4: {runs} runs of {agent} had {tasks} task events, for {} of them", runs_with_task.len()));
     }
     let seen = world.seen(agent, all.len()).await;
     if seen != all {

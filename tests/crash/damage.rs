@@ -1,5 +1,5 @@
-//! The checks can fail: what a story left behind is damaged in one place after another, and each time the promise that is broken
-//! is named.
+//! Shows that the checks can fail: what a scenario left behind is damaged in one place after another, and each time the broken promise is
+//! named.
 
 use windlass_tests::NatsServer;
 
@@ -11,7 +11,7 @@ use crate::{
     wreck::Remains,
 };
 
-/// A damage to the database, and the promise it breaks.
+/// Statements that damage the database, and the promise that each of them breaks.
 const DAMAGES: [(&str, &str); 16] = [
     ("UPDATE runs SET status = 'active', ended_at = NULL", "S1: two active runs"),
     ("UPDATE runs SET status = 'active', ended_at = NULL WHERE ordinal = 2", "S1: an active run that its head does not show"),
@@ -20,7 +20,10 @@ const DAMAGES: [(&str, &str); 16] = [
     ("UPDATE stretches SET epoch = 0 WHERE first = 3", "S2: an old epoch wrote"),
     ("UPDATE stretches SET epoch = NULL WHERE first = 3", "S2: an old epoch wrote"),
     ("UPDATE heads SET epoch = 0", "S2: a run is ahead"),
-    (r#"UPDATE stretches SET events = replace(events, 'lap_started",{"iteration":2', 'lap_started",{"iteration":3')"#, "S3: the laps"),
+    (
+        r#"UPDATE stretches SET events = replace(events, 'lap_started",{"iteration":2', 'lap_started",{"iteration":3')"#,
+        "S3: the iterations",
+    ),
     ("UPDATE heads SET queued = 1", "S4: a head counts"),
     ("UPDATE inbox SET kind = 'turn' WHERE kind = 'tool_result'", "S4: run_"),
     (r#"UPDATE stretches SET events = replace(events, 'reported",{"call":2', 'reported",{"call":1')"#, "S5: a result was taken twice"),
@@ -31,16 +34,16 @@ const DAMAGES: [(&str, &str); 16] = [
     (
         "UPDATE box_rows SET item = (SELECT item FROM items WHERE kind = 'tool.result' LIMIT 1)
          WHERE item IN (SELECT item FROM items WHERE kind = 'tool.result')",
-        "S5: a result stands twice",
+        "S5: a result is in the output box twice",
     ),
 ];
 
-/// Damages what a whole story left behind.
+/// Damages copies of what a complete scenario left behind, and checks each copy.
 pub async fn run() {
-    let laps: &Scenario = &scenarios::ALL[0];
+    let scenario: &Scenario = &scenarios::ALL[0];
     let nats = NatsServer::start().await;
     let mut world = World::start(Order::Never, &nats).await;
-    (laps.tell)(&mut world).await;
+    (scenario.play)(&mut world).await;
     world.close().await;
     let remains = Remains::of(world.server());
     let (_, wrong) = checks::stored(&remains, &world.asked, &world.ledger);

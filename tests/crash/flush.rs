@@ -1,8 +1,8 @@
-//! Nothing is told before it is on disk.
+//! The server reports nothing to the outside before it is on disk.
 //!
-//! A killed process keeps what it wrote, flushed or not: the kernel has it. Only a machine that loses its power shows the
-//! difference, so this is read from the system calls themselves. One server is asked one thing after another, another one is
-//! asked many things at once, so that commits share a flush.
+//! The data of a killed process survives even without a flush, because the kernel has it. Only a power failure shows the difference, so
+//! this test reads it from the system calls. One server gets one request after another, another server gets many at once, so that commits
+//! share a flush.
 
 mod at_once;
 mod one_by_one;
@@ -18,83 +18,90 @@ use crate::trace::{self, Announcement, Call};
 
 const TRACED: &str = "trace=read,recvfrom,recvmsg,write,writev,sendto,sendmsg,pwrite64,pwritev,fsync,fdatasync";
 
-/// The trace's file, beside the configuration.
+/// The file of the trace, beside the configuration.
 const TRACE: &str = "trace.txt";
 
-/// Has everything announced that can be, and reads from the traces whether it was flushed before.
+/// Has the servers make every kind of announcement, and checks in the traces that each was flushed before.
 pub async fn run() {
     let has_strace = Command::new("strace").arg("-V").output().is_ok_and(|out| out.status.success());
     assert!(has_strace, "this test needs strace; install it (apt-get install strace), it is not skipped");
     let (alone, crowded) = tokio::join!(one_by_one::trace(), at_once::trace());
     let (alone, crowded) = (trace::parse(&alone), trace::parse(&crowded));
-    let (told, many) = (trace::announcements(&alone), with_marks(&trace::announcements(&crowded)));
-    let words = with_marks(&told);
+    let (announcements, many) = (trace::announcements(&alone), with_marks(&trace::announcements(&crowded)));
+    let marked = with_marks(&announcements);
     let every: Vec<&str> = trace::ASKED.into_iter().chain(trace::UNASKED).collect();
     let readings = [
-        Reading { name: "one by one", calls: &alone, told: &told, kinds: &every, check: trace::violations },
-        Reading { name: "one by one, words", calls: &alone, told: &words, kinds: &["response event"], check: trace::early_marks },
-        Reading { name: "at once, words", calls: &crowded, told: &many, kinds: &at_once::TOLD, check: trace::early_marks },
+        Reading { name: "one by one", calls: &alone, announcements: &announcements, kinds: &every, check: trace::violations },
+        Reading { name: "one by one, marks", calls: &alone, announcements: &marked, kinds: &["response event"], check: trace::early_marks },
+        Reading {
+            name: "at once, marks",
+            calls: &crowded,
+            announcements: &many,
+            kinds: &at_once::KINDS_WITH_MARKS,
+            check: trace::early_marks,
+        },
     ];
     let violations: usize = readings.iter().map(Reading::violations).sum();
     let shared = trace::marks_at_once(&crowded);
-    say(&format!("at once: up to {shared} words on disk with one flush\n"));
-    say(&format!("announcements checked: {}, violations: {violations}\n", told.len() + many.len()));
-    assert_eq!(violations, 0, "something was told before it was on disk");
+    say(&format!("at once: up to {shared} marks on disk with one flush\n"));
+    say(&format!("announcements checked: {}, violations: {violations}\n", announcements.len() + many.len()));
+    assert_eq!(violations, 0, "something was announced before it was on disk");
     assert!(shared > at_once::MARKS_MAX, "no two commits have shared a flush");
     readings.iter().for_each(Reading::would_notice);
 }
 
-/// What was told in a trace, and how it is checked.
+/// The announcements of a trace, and the check for them.
 struct Reading<'a> {
     name: &'a str,
     calls: &'a [Call],
-    told: &'a [Announcement],
-    /// What must have been told.
+    announcements: &'a [Announcement],
+    /// The kinds of announcements that must be in the trace.
     kinds: &'a [&'a str],
-    /// Finds what was told too early.
+    /// Finds the announcements that were made too early.
     check: fn(&[Call], &[Announcement]) -> Vec<String>,
 }
 
 impl Reading<'_> {
-    /// How much was told of each kind.
+    /// The number of announcements of each kind.
     fn counts(&self) -> BTreeMap<&str, usize> {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        self.told.iter().for_each(|told| *counts.entry(&told.what).or_default() += 1);
+        self.announcements.iter().for_each(|announcements| *counts.entry(&announcements.what).or_default() += 1);
         counts
     }
 
-    /// How much was told too early.
+    /// The number of announcements that were made too early.
     fn violations(&self) -> usize {
         let (name, counts) = (self.name, self.counts());
         for kind in self.kinds {
             assert!(counts.contains_key(kind), "{name}: no {kind} was seen in the trace: {counts:?}");
         }
         let flushes = self.calls.iter().filter(|call| call.is_flush()).count();
-        let violations = (self.check)(self.calls, self.told);
+        let violations = (self.check)(self.calls, self.announcements);
         let lines: String = violations.iter().map(|violation| format!("    {violation}\n")).collect();
         say(&format!("{name}: {counts:?}, flushes of the log: {flushes}\n{lines}"));
         violations.len()
     }
 
-    /// The check would see it: without its flushes, the same trace is wrong everywhere.
+    /// Shows that the check can fail: without its flushes, the same trace has violations of every kind.
     fn would_notice(&self) {
         let unflushed: Vec<Call> = self.calls.iter().filter(|call| !call.is_flush()).cloned().collect();
         for (kind, count) in self.counts() {
-            let of_kind: Vec<Announcement> = self.told.iter().filter(|told| told.what == kind).cloned().collect();
+            let of_kind: Vec<Announcement> =
+                self.announcements.iter().filter(|announcements| announcements.what == kind).cloned().collect();
             let found = (self.check)(&unflushed, &of_kind).len();
             assert_eq!(found, count, "{}: a server that never flushes is caught at every {kind}", self.name);
         }
     }
 }
 
-/// Those whose words can be found in the log.
-fn with_marks(told: &[Announcement]) -> Vec<Announcement> {
-    told.iter().filter(|told| !told.marks.is_empty()).cloned().collect()
+/// The announcements whose marks can be found in the log.
+fn with_marks(announcements: &[Announcement]) -> Vec<Announcement> {
+    announcements.iter().filter(|announcements| !announcements.marks.is_empty()).cloned().collect()
 }
 
-/// Reports a success for a claimed call under a key of its own.
+/// Reports a success for a claimed call with an idempotency key.
 async fn report_under_a_key(server: &Server, call: &Value, result: &str) {
-    let text = |field: &str| call[field].as_str().expect("a call says whose it is");
+    let text = |field: &str| call[field].as_str().expect("a call names its run");
     let (turn, id) = (text("agent_turn_id"), text("tool_call_id"));
     let body = json!({ "agent_turn_id": turn, "tool_call_id": id, "status": "success", "result": result });
     let request = server.request(Method::POST, &format!("/v1/agents/{}/report", text("agent_id")));
@@ -105,14 +112,14 @@ fn say(lines: &str) {
     std::io::stderr().lock().write_all(lines.as_bytes()).expect("the figures are printed");
 }
 
-/// The server under strace. The process below strace is ended when this is dropped, since strace would leave it running.
+/// The server under strace. Dropping this ends the server too, because strace would leave it running.
 struct Traced {
     server: Server,
     below: Option<Pid>,
 }
 
 impl Traced {
-    /// Starts it. A page of the log and any message are written down whole.
+    /// Starts the server. strace records whole pages of the log and whole messages.
     async fn start(config: &str) -> Self {
         let builder = ServerBuilder::new(config);
         let path = builder.folder().join(TRACE).to_string_lossy().into_owned();
@@ -125,7 +132,7 @@ impl Traced {
         Traced { server, below }
     }
 
-    /// Ends it, and returns the trace.
+    /// Ends the server and returns the trace.
     async fn stop(mut self) -> String {
         if let Some(below) = self.below.take() {
             kill_process(below, Signal::TERM).expect("the signal arrives");

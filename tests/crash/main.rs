@@ -1,5 +1,5 @@
-//! Death at every boundary, over the real binary: nothing is lost, nothing runs twice, and nothing is said before it is on disk.
-//! `tests/crash_postgres` has the same on PostgreSQL.
+//! The server dies at every crash point, with the real binary: nothing is lost, nothing is executed twice, and nothing is reported before
+//! it is on disk. `tests/crash_postgres` has the same on PostgreSQL.
 
 mod checks;
 mod damage;

@@ -1,4 +1,4 @@
-//! Every point at which the server can be told to die, each time it is reached.
+//! Every crash point of the server, once for each time that it is reached.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,18 +17,18 @@ use crate::{
     world::{Order, World},
 };
 
-/// Every point is tried at least so often.
+/// The smallest number of deaths at every point.
 const TIMES_MIN: u32 = 3;
 
-/// Kinds of commits that only a stream makes; `tests/streams` dies there.
+/// Kinds of commits that only a stream makes. `tests/streams` covers them.
 const IN_STREAMS: [&str; 4] = ["commit.announce.", "commit.cut.", "commit.quiet.", "commit.erase."];
 
-/// Servers that run at the same time.
+/// The number of servers that run at the same time.
 const AT_ONCE: usize = 4;
 
 type Reference = Arc<BTreeMap<String, Outcome>>;
 
-/// One death.
+/// One death: a scenario, a point and the number of the passage.
 struct Cell {
     scenario: &'static Scenario,
     point: String,
@@ -37,7 +37,7 @@ struct Cell {
     nats: Arc<NatsServer>,
 }
 
-/// What came of it.
+/// The result of one death.
 struct Verdict {
     scenario: &'static str,
     point: String,
@@ -47,7 +47,7 @@ struct Verdict {
     violations: Vec<String>,
 }
 
-/// Tells every scenario once for every time it passes a point, and dies there.
+/// Plays every scenario once for every time that it passes a point, and dies there.
 pub async fn run() {
     let points = points();
     check_lists(&points);
@@ -60,7 +60,7 @@ pub async fn run() {
             cells.extend(each.map(|(point, nth)| Cell { scenario, point, nth, reference: reference.clone(), nats: nats.clone() }));
         }
     }
-    // The order of the list has nothing to do with the order of the work: slow scenarios share the machine with fast ones.
+    // The work is not done in the order of the list, so that slow scenarios share the machine with fast ones.
     cells.sort_by_key(|cell| (cell.nth, cell.point.clone()));
     let mut verdicts: Vec<Verdict> = futures_util::stream::iter(cells)
         .map(|cell| tokio::spawn(die(cell)))
@@ -73,14 +73,14 @@ pub async fn run() {
     report(&points, &verdicts);
 }
 
-/// The points, as the binary lists them, but for those that only a stream passes.
+/// The crash points that the binary lists, without those that only a stream passes.
 fn points() -> Vec<String> {
     let out = Command::new(binary()).arg("crash-points").output().expect("the binary runs");
     let points = String::from_utf8(out.stdout).expect("points are text");
     points.lines().filter(|point| !IN_STREAMS.iter().any(|kind| point.starts_with(kind))).map(str::to_owned).collect()
 }
 
-/// Every point is passed by some scenario.
+/// Asserts that some scenario passes every point.
 fn check_lists(points: &[String]) {
     let passed: BTreeMap<String, u32> =
         scenarios::ALL.iter().flat_map(|scenario| scenario.passes).fold(BTreeMap::new(), |mut most, (name, times)| {
@@ -97,33 +97,33 @@ fn check_lists(points: &[String]) {
     assert_eq!(unknown, None, "the binary has no such point");
 }
 
-/// What the scenario comes to when nobody dies.
+/// The outcomes of the scenario without a death.
 async fn reference(scenario: &Scenario, nats: &NatsServer) -> BTreeMap<String, Outcome> {
     let mut world = World::start(Order::Never, nats).await;
-    (scenario.tell)(&mut world).await;
+    (scenario.play)(&mut world).await;
     world.close().await;
     let outcomes = checks::outcomes(&mut world).await;
     assert_eq!(world.violations, Vec::<String>::new(), "{} without a crash", scenario.name);
-    for (name, words) in scenario.delivers {
-        assert_eq!(outcomes[*name].delivered(), Some(*words), "{}: {name}", scenario.name);
+    for (name, text) in scenario.delivers {
+        assert_eq!(outcomes[*name].delivered(), Some(*text), "{}: {name}", scenario.name);
     }
     outcomes
 }
 
 async fn die(cell: Cell) -> Verdict {
-    let outcome = AssertUnwindSafe(die_and_go_on(&cell)).catch_unwind().await;
+    let outcome = AssertUnwindSafe(die_and_restart(&cell)).catch_unwind().await;
     let (is_reached, restarts, violations) = outcome.unwrap_or_else(|panic| {
-        let words = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|&words| words.to_owned()));
-        (false, 0, vec![words.unwrap_or_else(|| "the scenario panicked".into())])
+        let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+        (false, 0, vec![text.unwrap_or_else(|| "the scenario panicked".into())])
     });
     Verdict { scenario: cell.scenario.name, point: cell.point, nth: cell.nth, is_reached, restarts, violations }
 }
 
-async fn die_and_go_on(cell: &Cell) -> (bool, u32, Vec<String>) {
+async fn die_and_restart(cell: &Cell) -> (bool, u32, Vec<String>) {
     let point = format!("{}:{}", cell.point, cell.nth);
     let order = if cell.scenario.is_second_start { Order::SecondStart(point) } else { Order::FirstStart(point) };
     let mut world = World::start(order, &cell.nats).await;
-    (cell.scenario.tell)(&mut world).await;
+    (cell.scenario.play)(&mut world).await;
     world.close().await;
     let outcomes = checks::outcomes(&mut world).await;
     for (name, wanted) in cell.reference.iter() {
@@ -141,7 +141,7 @@ async fn die_and_go_on(cell: &Cell) -> (bool, u32, Vec<String>) {
     (is_reached, world.restarts, world.violations)
 }
 
-/// Prints the table where it is seen: libtest captures only what is printed by macros.
+/// Prints the table to stderr directly: libtest captures only what macros print.
 fn report(points: &[String], verdicts: &[Verdict]) {
     let mut table = format!("\n{:<26} {:<7} {:>3}  {:<8} {:>8}  violations\n", "point", "story", "nth", "reached", "restarts");
     for verdict in verdicts {
@@ -153,11 +153,11 @@ fn report(points: &[String], verdicts: &[Verdict]) {
         }
     }
     let reached: BTreeSet<&String> = verdicts.iter().filter(|verdict| verdict.is_reached).map(|verdict| &verdict.point).collect();
-    let told = |verdict: &Verdict| {
+    let line = |verdict: &Verdict| {
         let Verdict { scenario, point, nth, violations, .. } = verdict;
         violations.iter().map(|violation| format!("{point}, the {nth}. time in {scenario}: {violation}")).collect::<Vec<_>>()
     };
-    let violations: Vec<String> = verdicts.iter().flat_map(told).collect();
+    let violations: Vec<String> = verdicts.iter().flat_map(line).collect();
     let deaths = verdicts.iter().filter(|verdict| verdict.is_reached).count();
     let (store, all) = (Store::of_this_program().name(), points.len());
     table.push_str(&format!(

@@ -1,6 +1,6 @@
-//! What happens around the server while it dies: eleven small stories which together pass every point that can be reached.
+//! What happens around the server while it dies: eleven small scenarios which together pass every point that can be reached.
 //!
-//! A story is told by one teller, step after step, so that the n-th time a point is reached is always the same moment.
+//! The steps of a scenario are sequential, so the n-th passage of a point is always the same moment.
 
 use std::{future::Future, pin::Pin};
 
@@ -45,7 +45,7 @@ agents:
   lost_3: { tools: [slow_a] }
 ";
 
-/// What the model says in every scenario.
+/// The model's script in every scenario.
 pub const SCRIPT: &str = "
 rules:
   - when: { input: two laps, iteration: 1 }
@@ -88,7 +88,7 @@ rules:
     reply: { text: at last, fail: { code: 429, retry_after_ms: 20, times: 3 } }
 ";
 
-/// What a tool does to the world, as the configuration says.
+/// The external effect of a tool, as the configuration declares it.
 pub fn effect(tool: &str) -> &'static str {
     match tool {
         "upsert" => "idempotent",
@@ -97,23 +97,23 @@ pub fn effect(tool: &str) -> &'static str {
     }
 }
 
-type Told<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+type ScenarioFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// A story and the points on its way.
+/// A scenario and the points that it passes.
 pub struct Scenario {
-    /// Its name in the table.
+    /// The name in the table.
     pub name: &'static str,
-    /// Which commits and effects it makes the server do, and how often at the least. Each has a point before and after it.
+    /// The commits and effects of the scenario, and how often each happens at least. Each has a point before and after it.
     pub passes: &'static [(&'static str, u32)],
-    /// What each run delivers.
+    /// The text that each run delivers.
     pub delivers: &'static [(&'static str, &'static str)],
-    /// Whether the order to die is for the second start.
+    /// Whether the crash point is set at the second start of the server.
     pub is_second_start: bool,
-    /// The story.
-    pub tell: for<'a> fn(&'a mut World) -> Told<'a>,
+    /// Plays the scenario.
+    pub play: for<'a> fn(&'a mut World) -> ScenarioFuture<'a>,
 }
 
-/// All of them.
+/// All scenarios.
 pub const ALL: [Scenario; 11] = [
     Scenario {
         name: "laps",
@@ -130,96 +130,96 @@ pub const ALL: [Scenario; 11] = [
         ],
         delivers: &[("two laps", "both laps are done"), ("one lap", "the lap is done")],
         is_second_start: false,
-        tell: |world| Box::pin(laps(world)),
+        play: |world| Box::pin(iterations(world)),
     },
     Scenario {
         name: "queue",
         passes: &[("commit.enqueue", 5), ("commit.enter", 3), ("effect.ring", 3), ("commit.end", 5)],
         delivers: &[("turn 1", "seen"), ("turn 2", "said"), ("turn 3", "said"), ("turn 4", "said")],
         is_second_start: false,
-        tell: |world| Box::pin(queue(world)),
+        play: |world| Box::pin(queue(world)),
     },
     Scenario {
         name: "stop",
         passes: &[("commit.stop", 3)],
         delivers: &[("thinking", "stopped: enough"), ("suspended", "stopped: enough"), ("queued", "stopped: enough")],
         is_second_start: false,
-        tell: |world| Box::pin(stop(world)),
+        play: |world| Box::pin(stop(world)),
     },
     Scenario {
         name: "late",
         passes: &[("commit.timeout", 3), ("commit.note", 3), ("commit.report", 4)],
         delivers: &[("late", "waited")],
         is_second_start: false,
-        tell: |world| Box::pin(late(world)),
+        play: |world| Box::pin(late(world)),
     },
     Scenario {
         name: "cut",
         passes: &[("commit.park", 5), ("commit.answer", 3), ("commit.note", 1)],
         delivers: &[("buyer_1", "bought"), ("buyer_2", "bought"), ("buyer_3", "bought"), ("buyer_4", "bought"), ("buyer_5", "bought")],
         is_second_start: false,
-        tell: |world| Box::pin(cut(world)),
+        play: |world| Box::pin(cut(world)),
     },
     Scenario {
         name: "hold",
         passes: &[("commit.renew", 3), ("commit.release", 3), ("commit.claim", 4)],
         delivers: &[("held", "bought")],
         is_second_start: false,
-        tell: |world| Box::pin(hold(world)),
+        play: |world| Box::pin(hold(world)),
     },
     Scenario {
         name: "retry",
         passes: &[("commit.retry", 3), ("effect.model_call", 4)],
         delivers: &[("retried", "at last")],
         is_second_start: false,
-        tell: |world| Box::pin(retry(world)),
+        play: |world| Box::pin(retry(world)),
     },
     Scenario {
         name: "owners",
         passes: &[("commit.take_over", 3)],
         delivers: &[("owner_1", "thought"), ("owner_2", "thought"), ("owner_3", "thought")],
         is_second_start: true,
-        tell: |world| Box::pin(owners(world)),
+        play: |world| Box::pin(owners(world)),
     },
     Scenario {
         name: "strays",
         passes: &[("commit.refuse", 3)],
         delivers: &[("host", "seen")],
         is_second_start: false,
-        tell: |world| Box::pin(strays(world)),
+        play: |world| Box::pin(strays(world)),
     },
     Scenario {
         name: "lost",
         passes: &[("commit.quarantine", 3), ("commit.abandon", 3)],
         delivers: &[("lost_1 again", "said"), ("lost_2 again", "said"), ("lost_3 again", "said")],
         is_second_start: true,
-        tell: |world| Box::pin(lost(world)),
+        play: |world| Box::pin(lost(world)),
     },
     Scenario {
         name: "shelf",
         passes: &[("commit.pack", 3), ("commit.converse", 3)],
         delivers: &[],
         is_second_start: false,
-        tell: |world| Box::pin(shelf(world)),
+        play: |world| Box::pin(shelf(world)),
     },
 ];
 
-/// Two laps with calls of all three classes, then a run of one lap.
-async fn laps(world: &mut World) {
+/// Two iterations with calls of all three classes, then a run of one iteration.
+async fn iterations(world: &mut World) {
     let run = world.enqueue("two laps", "lapper", "two laps").await;
     for tool in ["lookup", "charge", "upsert", "notify"] {
         world.serve(&run, tool).await;
     }
     world.ended(&run).await;
     let run = world.enqueue("one lap", "lapper", "one lap").await;
-    // The other way round: results stand in the order of the calls, whatever order they come in.
+    // The reports come in reverse order. Results are stored in the order of the calls, whatever order they arrive in.
     for tool in ["charge", "lookup"] {
         world.serve(&run, tool).await;
     }
     world.ended(&run).await;
 }
 
-/// Three turns wait behind one, then a person acts.
+/// Three turns are queued behind one, then a person acts.
 async fn queue(world: &mut World) {
     let first = world.enqueue("turn 1", "clerk", "look first").await;
     let mut last = String::new();
@@ -233,7 +233,7 @@ async fn queue(world: &mut World) {
     world.ended(&action).await;
 }
 
-/// A run is stopped while it thinks, one while it is queued, one while it waits; a result comes too late.
+/// One run is stopped during its model call, one while it is queued, one while it waits. A result arrives too late.
 async fn stop(world: &mut World) {
     let thinking = world.enqueue("thinking", "thinker", "think for long").await;
     world.stop("thinker", &thinking).await;
@@ -249,12 +249,12 @@ async fn stop(world: &mut World) {
     }
 }
 
-/// Deadlines pass, and the results come afterwards, one of them twice.
+/// Deadlines pass, and the results arrive afterwards, one of them twice.
 async fn late(world: &mut World) {
     let run = world.enqueue("late", "dawdler", "wait in vain").await;
     let mut held = Vec::new();
     for tool in ["slow_a", "slow_b", "slow_c"] {
-        // A service that hears of a call after its deadline has nothing to do with it.
+        // A service that learns of a call only after its deadline can't claim it.
         if let Some(call) = world.claim(&run, tool, "w1", 60).await {
             world.start_call(&call);
             held.push(call);
@@ -272,7 +272,7 @@ async fn late(world: &mut World) {
     world.ended(&run).await;
 }
 
-/// Workers die with calls in their hands. A write is parked, and a person decides; a read is started again.
+/// Workers die while they execute calls. A write is parked and a person decides; a read is started again.
 async fn cut(world: &mut World) {
     let buyers = [("buyer_1", "release"), ("buyer_2", "release"), ("buyer_3", "release"), ("buyer_4", "record"), ("buyer_5", "tell")];
     let read = world.enqueue("reader", "reader", "look first").await;
@@ -280,7 +280,7 @@ async fn cut(world: &mut World) {
     for (buyer, action) in buyers {
         runs.push((world.enqueue(buyer, buyer, "buy").await, action));
     }
-    // Which buyer's call a claim gets is the server's choice, so all of them have to be there.
+    // The server chooses which run's call a claim gets, so all calls have to exist first.
     for (run, _) in &runs {
         world.call_is(run, "charge", &["waiting"]).await;
     }
@@ -306,7 +306,7 @@ async fn cut(world: &mut World) {
     world.ended(&read).await;
 }
 
-/// A hold is prolonged three times, and given back three times.
+/// A lease is extended three times and released three times.
 async fn hold(world: &mut World) {
     let run = world.enqueue("held", "holder", "buy").await;
     let held = world.claim(&run, "charge", "w1", 60).await.expect("the call waits");
@@ -328,7 +328,7 @@ async fn retry(world: &mut World) {
     world.ended(&run).await;
 }
 
-/// Three runs think when their owner is killed.
+/// Three runs have model calls in progress when their owner is killed.
 async fn owners(world: &mut World) {
     let mut runs = Vec::new();
     for owner in ["owner_1", "owner_2", "owner_3"] {
@@ -340,7 +340,7 @@ async fn owners(world: &mut World) {
     }
 }
 
-/// Messages that are no run's lie in an agent's inbox, one after the other, while it waits.
+/// Messages without a run are put into an agent's inbox, one after the other, while it waits.
 async fn strays(world: &mut World) {
     let run = world.enqueue("host", "host", "look first").await;
     world.call_is(&run, "lookup", &["waiting"]).await;
@@ -357,7 +357,7 @@ fn refused(inbox: &Value) -> Option<usize> {
     Some(inbox["inbox"].as_array()?.iter().filter(|message| message["status"] == "error").count())
 }
 
-/// Three turns cannot be read any more. They are taken out of the way, a person gives them up, and their agents go on.
+/// Three turns become unreadable. They are quarantined, a person gives them up, and their agents continue.
 async fn lost(world: &mut World) {
     let agents = ["lost_1", "lost_2", "lost_3"];
     let mut runs = Vec::new();
@@ -376,7 +376,7 @@ async fn lost(world: &mut World) {
     }
 }
 
-/// Boxes are packed into each other, and a conversation is begun and described.
+/// Boxes are packed into each other, and a conversation is created and described.
 async fn shelf(world: &mut World) {
     let mut boxes: Vec<Value> = Vec::new();
     for name in ["a", "b", "c"] {
@@ -390,15 +390,15 @@ async fn shelf(world: &mut World) {
     if kept != ["a", "b", "c"] {
         world.violations.push(format!("S5: three boxes in each other hold {kept:?}"));
     }
-    let said = json!({ "items": [{ "role": "user", "content": "hello" }] });
-    let begun = world.post("/v1/conversations", said).await;
+    let items = json!({ "items": [{ "role": "user", "content": "hello" }] });
+    let begun = world.post("/v1/conversations", items).await;
     let path = format!("/v1/conversations/{}", begun["id"].as_str().expect("a conversation has an id"));
     for mood in ["fair", "better"] {
         world.post(&path, json!({ "metadata": { "mood": mood } })).await;
     }
     let metadata = world.get(&path).await["metadata"].clone();
-    let said = world.get(&format!("{path}/items")).await["data"].as_array().map(Vec::len);
-    if (&metadata, said) != (&json!({ "mood": "better" }), Some(1)) {
-        world.violations.push(format!("S5: a conversation of one item holds {said:?}, with {metadata}"));
+    let items = world.get(&format!("{path}/items")).await["data"].as_array().map(Vec::len);
+    if (&metadata, items) != (&json!({ "mood": "better" }), Some(1)) {
+        world.violations.push(format!("S5: a conversation of one item holds {items:?}, with {metadata}"));
     }
 }

@@ -1,9 +1,9 @@
-//! A tool service of the test's own, and the ledger of what it started.
+//! A tool service, and the ledger of the calls that it started.
 //!
-//! It does what a careful service does. It hears of a call (here by looking at the run, where NATS would ring), claims it under
-//! a key, and claims again under the same key if no answer came: while its lease lasts, it gets the same call. What it starts it
-//! writes into its ledger *before* it does anything else. It reports until the report is acknowledged. A worker that dies does
-//! none of this any more: its calls are left to the end of their lease.
+//! It does what a careful service does. It learns of a call (here by polling the run, where a real one would get a message from NATS),
+//! claims it with an idempotency key, and repeats the claim with the same key if no answer came: while its lease lasts, it gets the same
+//! call. It writes each start into its ledger *before* it does anything else. It repeats a report until the report is acknowledged. A
+//! worker that dies does none of this any more, so its calls wait until their leases end.
 
 use serde_json::{Value, json};
 
@@ -13,18 +13,18 @@ use reqwest::Method;
 /// One start of a call.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// The call.
+    /// The id of the call.
     pub call: String,
-    /// The key the service was given for it.
+    /// The idempotency key that the service got with the call.
     pub key: String,
-    /// What the tool does to the world.
+    /// The tool's external effect.
     pub effect: &'static str,
 }
 
-/// A call that a worker holds.
+/// A call that a worker has claimed.
 #[derive(Clone, Debug)]
 pub struct Held {
-    /// What the claim handed out.
+    /// The claimed call, as the claim returned it.
     pub command: Value,
     worker: String,
 }
@@ -34,14 +34,14 @@ impl Held {
         self.command[field].as_str().unwrap_or_else(|| panic!("a claimed call has {field}: {}", self.command))
     }
 
-    /// The call.
+    /// The id of the call.
     pub fn call(&self) -> &str {
         self.text("tool_call_id")
     }
 }
 
 impl World {
-    /// Waits until a call of the tool stands in the run with one of these statuses. Returns the call and its status.
+    /// Waits until the run has a call of the tool with one of these statuses. Returns the call and its status.
     pub async fn call_is(&mut self, run: &str, tool: &str, statuses: &[&str]) -> (String, String) {
         let path = format!("/v1/windlass/runs/{run}/calls?limit=1000");
         self.wait(&format!("{tool} of {run} is {statuses:?}"), &path, |view| {
@@ -52,7 +52,7 @@ impl World {
         .await
     }
 
-    /// Claims the run's waiting call of a tool. `None` if the call was lost before the service heard of it.
+    /// Claims the run's waiting call of a tool. `None` if the call was lost before the service learned of it.
     pub async fn claim(&mut self, run: &str, tool: &str, worker: &str, lease_s: u64) -> Option<Held> {
         let (_, status) = self.call_is(run, tool, &["waiting", "parked", "expired"]).await;
         if status != "waiting" {
@@ -61,7 +61,7 @@ impl World {
         self.claim_any(tool, worker, lease_s).await
     }
 
-    /// Claims the oldest waiting call of a tool. Without an answer the claim is made again under its key.
+    /// Claims the oldest waiting call of a tool. Without an answer it repeats the claim with the same key.
     pub async fn claim_any(&mut self, tool: &str, worker: &str, lease_s: u64) -> Option<Held> {
         self.claims += 1;
         let key = format!("{worker}-{}", self.claims);
@@ -72,21 +72,21 @@ impl World {
         Some(Held { command, worker: worker.to_owned() })
     }
 
-    /// Starts a held call: on record first.
+    /// Starts a claimed call, after writing the start into the ledger.
     pub fn start_call(&mut self, held: &Held) {
         let tool = held.text("tool");
         let start = Start { call: held.call().to_owned(), key: held.text("idempotency_key").to_owned(), effect: scenarios::effect(tool) };
         self.ledger.push(start);
     }
 
-    /// Reports a call's result until that is acknowledged. Says whether it was there already.
+    /// Reports a call's result until the report is acknowledged. Returns whether the result was there already.
     pub async fn report(&mut self, held: &Held) -> bool {
         let body = json!({
             "agent_turn_id": held.text("agent_turn_id"), "tool_call_id": held.call(), "status": "success",
             "result": { "tool": held.text("tool"), "did": held.command["arguments"] }, "turn_epoch": held.command["turn_epoch"],
         });
         let answer = self.post(&format!("/v1/agents/{}/report", held.text("agent_id")), body).await;
-        answer["duplicate"].as_bool().expect("a report's answer says whether it is a duplicate")
+        answer["duplicate"].as_bool().expect("a report's answer shows whether it is a duplicate")
     }
 
     /// Claims, starts and reports a call.
@@ -96,7 +96,7 @@ impl World {
         self.report(&held).await;
     }
 
-    /// Prolongs or gives back a hold. Without an answer that is done again under its key.
+    /// Extends or releases a lease. Without an answer it repeats the request with the same key.
     pub async fn change_hold(&mut self, verb: &str, held: &Held) {
         let calls = json!([{ "agent_turn_id": held.text("agent_turn_id"), "tool_call_id": held.call() }]);
         let mut body = json!({ "worker": held.worker, "calls": calls });
@@ -108,6 +108,6 @@ impl World {
         let key = format!("{verb}-{}", self.claims);
         let (answer, _) = self.send(Method::POST, &path, Some(&body), Some(&key)).await;
         let lost = answer.ok()["lost"].as_array().map_or(0, Vec::len);
-        assert_eq!(lost, 0, "{verb}: a hold is lost that nobody took");
+        assert_eq!(lost, 0, "{verb}: a lease is lost that no other worker took");
     }
 }

@@ -1,27 +1,27 @@
-//! What a process did, as `strace -f -y` writes it down, and whether it flushed before it spoke.
+//! What a process did, as `strace -f -y` records it, and whether it flushed before it reported anything.
 //!
-//! An announcement is a write to a socket that tells somebody outside of a commit: the answer to a POST, an event of a stream, a
-//! request to the model, a call handed to a service, the start of a tool. A write to the database's log is flushed when an fsync
-//! or fdatasync of the log which began after the write had ended has ended.
+//! An announcement is a write to a socket that reports a commit to the outside: the answer to a POST, an event of a stream, a request to
+//! the model, a call given to a service, the start of a tool. A write to the database's log counts as flushed when an fsync or fdatasync of
+//! the log has ended that began after the write had ended.
 //!
-//! When an announcement begins, everything written to the log must have been flushed. Where much goes on at once, that would be too
-//! much to ask: the log is being written for others. There the words that are told say which writes must have been flushed, if
-//! each of them is a mark that is made once: those in which they stand for the first time.
+//! When an announcement begins, everything written to the log must have been flushed. With concurrent requests that condition is too
+//! strong, because the log is also written for other requests. There, each announcement contains marks, each of which is used once, and
+//! only the writes that contain one of these marks for the first time must have been flushed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is told when the server is asked to commit something: mostly the last part of the path.
+/// Announcements that answer a request which commits: mostly named by the last part of the path.
 pub const ASKED: [&str; 11] =
     ["enqueue", "actions", "claim", "renew", "release", "report", "report under a key", "stop", "reconcile", "boxes", "responses"];
 
-/// What is told without being asked.
+/// Announcements without a request.
 pub const UNASKED: [&str; 4] = ["event", "response event", "model", "tool"];
 
-/// How a mark begins. So many digits follow.
+/// The beginning of a mark. This number of digits follows.
 const MARK: &str = "mark-";
 const DIGITS: usize = 4;
 
-/// A word that can be found again in a trace. Nobody else says it.
+/// A word that can be found in a trace. Nothing else contains it.
 pub fn mark(number: usize) -> String {
     format!("{MARK}{number:0DIGITS$}")
 }
@@ -36,9 +36,9 @@ fn marks(text: &str) -> BTreeSet<String> {
 #[derive(Clone, Debug)]
 pub struct Call {
     name: String,
-    /// What follows the name: descriptor, arguments, result.
+    /// Everything after the name: descriptor, arguments, result.
     text: String,
-    /// The lines on which it began and ended.
+    /// The lines of the trace on which the call began and ended.
     begin: usize,
     end: usize,
 }
@@ -67,15 +67,15 @@ impl Call {
         self.file().starts_with("socket:")
     }
 
-    /// Whether an answer says that something was committed. A claim that finds nothing commits nothing.
+    /// Whether an answer reports a commit. A claim that finds nothing commits nothing.
     fn commits(&self) -> bool {
         self.text.contains("\"HTTP/1.1 2") && !self.text.contains("{\\\"calls\\\":[]}")
     }
 
-    /// What it tells without being asked, if it does.
-    fn tells(&self) -> Option<&'static str> {
-        let signs = ["event: evt.", "event: response.", "\"POST /v1/chat/completions", "tools/call"];
-        signs.into_iter().zip(UNASKED).find_map(|(sign, what)| self.text.contains(sign).then_some(what))
+    /// The kind of announcement without a request that this call makes, if it makes one.
+    fn announcement_kind(&self) -> Option<&'static str> {
+        let patterns = ["event: evt.", "event: response.", "\"POST /v1/chat/completions", "tools/call"];
+        patterns.into_iter().zip(UNASKED).find_map(|(pattern, what)| self.text.contains(pattern).then_some(what))
     }
 
     fn writes(&self) -> bool {
@@ -92,7 +92,7 @@ impl Call {
     }
 }
 
-/// Reads a trace. Calls that others interrupt are put together again.
+/// Parses a trace, and joins the two parts of calls that others interrupted.
 pub fn parse(trace: &str) -> Vec<Call> {
     let mut calls = Vec::new();
     let mut open: BTreeMap<&str, Call> = BTreeMap::new();
@@ -120,20 +120,20 @@ pub fn parse(trace: &str) -> Vec<Call> {
     calls
 }
 
-/// Something that was told to the outside.
+/// One announcement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// What: one of `ASKED` or `UNASKED`.
+    /// The kind: one of `ASKED` or `UNASKED`.
     pub what: String,
-    /// The marks in it, and in what it answers.
+    /// The marks in the announcement and in the request that it answers.
     pub marks: BTreeSet<String>,
-    /// The line on which it began.
+    /// The line of the trace on which it began.
     begin: usize,
-    /// The line on which the request was read, if it answers one that commits.
+    /// The line on which the request was read, if the announcement answers one that commits.
     since: Option<usize>,
 }
 
-/// What was read from a socket since the last answer. A request may come in pieces.
+/// The bytes read from a socket since the last answer. A request may arrive in several reads.
 #[derive(Default)]
 struct Request {
     text: String,
@@ -147,7 +147,7 @@ impl Request {
         self.since.get_or_insert(call.end);
     }
 
-    /// The last part of the path of a POST. A report may have a key.
+    /// The last part of the path of a POST. For a report, also whether it has a key.
     fn what(&self) -> Option<String> {
         let (path, rest) = self.text.strip_prefix("POST ")?.split_once(" HTTP")?;
         let what = path.rsplit('/').next()?;
@@ -156,9 +156,9 @@ impl Request {
     }
 }
 
-/// Everything that was told, in order.
+/// All announcements, in order.
 pub fn announcements(calls: &[Call]) -> Vec<Announcement> {
-    let mut told = Vec::new();
+    let mut announcements = Vec::new();
     let mut requests: BTreeMap<&str, Request> = BTreeMap::new();
     for call in calls.iter().filter(|call| call.is_socket() && call.has_succeeded()) {
         if call.reads() {
@@ -169,15 +169,15 @@ pub fn announcements(calls: &[Call]) -> Vec<Announcement> {
             let request = request.filter(|_| call.commits());
             let asked = request.as_ref().map(|request| marks(&request.text)).unwrap_or_default();
             let answer = request.and_then(|request| Some((request.what()?, Some(request.since?))));
-            let unasked = call.tells().map(|what| (what.to_owned(), None));
+            let event = call.announcement_kind().map(|what| (what.to_owned(), None));
             let marks = &marks(&call.text) | &asked;
-            told.extend(unasked.or(answer).map(|(what, since)| Announcement { what, marks, begin: call.begin, since }));
+            announcements.extend(event.or(answer).map(|(what, since)| Announcement { what, marks, begin: call.begin, since }));
         }
     }
-    told
+    announcements
 }
 
-/// The log as it was written and flushed.
+/// The writes and flushes of the log.
 struct Log<'a> {
     writes: Vec<&'a Call>,
     flushes: Vec<&'a Call>,
@@ -189,12 +189,12 @@ impl<'a> Log<'a> {
         Log { writes, flushes: calls.iter().filter(|call| call.is_flush()).collect() }
     }
 
-    /// Whether a write was flushed before a line.
+    /// Whether a write was flushed before a line of the trace.
     fn is_flushed(&self, write: &Call, line: usize) -> bool {
         self.flushes.iter().any(|flush| flush.begin > write.end && flush.end < line)
     }
 
-    /// The write in which each mark stands for the first time.
+    /// For each mark, the first write that contains it.
     fn marked(&self) -> BTreeMap<String, &'a Call> {
         let mut first = BTreeMap::new();
         for write in &self.writes {
@@ -206,17 +206,17 @@ impl<'a> Log<'a> {
     }
 }
 
-/// What was told before it was on disk, in a trace of one thing after another.
-pub fn violations(calls: &[Call], told: &[Announcement]) -> Vec<String> {
+/// The announcements that were made before the log was flushed, in a trace of one request after another.
+pub fn violations(calls: &[Call], announcements: &[Announcement]) -> Vec<String> {
     let log = Log::of(calls);
     let mut wrong = Vec::new();
-    for Announcement { what, begin, since, .. } in told {
+    for Announcement { what, begin, since, .. } in announcements {
         let Some(last) = log.writes.iter().rev().find(|write| write.begin < *begin) else {
-            wrong.push(format!("line {begin}: {what} was told though nothing had been written"));
+            wrong.push(format!("line {begin}: {what} was announced although nothing had been written"));
             continue;
         };
         if !log.is_flushed(last, *begin) {
-            wrong.push(format!("line {begin}: {what} was told before the log written on line {} was flushed", last.end));
+            wrong.push(format!("line {begin}: {what} was announced before the log written on line {} was flushed", last.end));
         }
         if since.is_some_and(|read| last.begin < read) {
             wrong.push(format!("line {begin}: {what} was answered and nothing had been written since it was asked"));
@@ -225,21 +225,22 @@ pub fn violations(calls: &[Call], told: &[Announcement]) -> Vec<String> {
     wrong
 }
 
-/// What was told before its marks were on disk, in any trace: one line for an announcement, whatever is wrong with it.
-pub fn early_marks(calls: &[Call], told: &[Announcement]) -> Vec<String> {
+/// The announcements that were made before their marks were flushed, in any trace: one line per announcement, however many marks are
+/// missing.
+pub fn early_marks(calls: &[Call], announcements: &[Announcement]) -> Vec<String> {
     let log = Log::of(calls);
     let written = log.marked();
     let fault = |Announcement { what, marks, begin, .. }: &Announcement| {
         marks.iter().find_map(|mark| match written.get(mark) {
-            None => Some(format!("line {begin}: {what} tells {mark}, which was never written")),
+            None => Some(format!("line {begin}: {what} contains {mark}, which was never written")),
             Some(write) if log.is_flushed(write, *begin) => None,
-            Some(write) => Some(format!("line {begin}: {what} tells {mark} before the log written on line {} was flushed", write.end)),
+            Some(write) => Some(format!("line {begin}: {what} contains {mark} before the log written on line {} was flushed", write.end)),
         })
     };
-    told.iter().filter_map(fault).collect()
+    announcements.iter().filter_map(fault).collect()
 }
 
-/// The most marks that one flush put on disk.
+/// The largest number of marks that one flush put on disk.
 pub fn marks_at_once(calls: &[Call]) -> usize {
     let log = Log::of(calls);
     let mut groups: BTreeMap<usize, usize> = BTreeMap::new();
@@ -255,7 +256,7 @@ pub fn marks_at_once(calls: &[Call]) -> usize {
 mod tests {
     use super::*;
 
-    const TOLD: &str = r#"
+    const TRACE: &str = r#"
 7  1.0 recvfrom(9<socket:[1]>, "POST /v1/agents/a/en", 20, 0, NULL, NULL) = 20
 7  1.0 recvfrom(9<socket:[1]>, "queue HTTP/1.1\r\n"..., 8192, 0, NULL, NULL) = 300
 8  1.1 pwrite64(5</x/windlass.db-wal>, "..."..., 4120, 32 <unfinished ...>
@@ -267,21 +268,21 @@ mod tests {
 7  1.7 sendto(9<socket:[1]>, "HTTP/1.1 202 Accepted\r\n"..., 200, MSG_NOSIGNAL, NULL, 0) = 200
 "#;
 
-    /// How much was told, and how much of it too early.
+    /// The number of announcements, and the number of those that were made too early.
     fn found(trace: &str) -> (usize, usize) {
         let calls = parse(trace);
-        let told = announcements(&calls);
-        (told.len(), violations(&calls, &told).len())
+        let announcements = announcements(&calls);
+        (announcements.len(), violations(&calls, &announcements).len())
     }
 
     #[test]
     fn an_answer_after_the_flush_is_fine() {
-        assert_eq!(found(TOLD), (1, 0));
+        assert_eq!(found(TRACE), (1, 0));
     }
 
     #[test]
     fn an_answer_while_the_flush_is_under_way_is_not() {
-        let lines: Vec<&str> = TOLD.lines().collect();
+        let lines: Vec<&str> = TRACE.lines().collect();
         let mut early = lines.clone();
         let answer = early.pop().unwrap_or_default();
         early.insert(lines.len() - 2, answer);
@@ -290,15 +291,15 @@ mod tests {
 
     #[test]
     fn a_flush_that_failed_or_of_another_file_is_none() {
-        assert_eq!(found(&TOLD.replace("<... fdatasync resumed>) = 0", "<... fdatasync resumed>) = -1 EIO (Input/output error)")), (1, 1));
-        assert_eq!(found(&TOLD.replace("fdatasync(5</x/windlass.db-wal>", "fdatasync(6</x/windlass.db>")), (1, 1));
+        assert_eq!(found(&TRACE.replace("<... fdatasync resumed>) = 0", "<... fdatasync resumed>) = -1 EIO (Input/output error)")), (1, 1));
+        assert_eq!(found(&TRACE.replace("fdatasync(5</x/windlass.db-wal>", "fdatasync(6</x/windlass.db>")), (1, 1));
     }
 
     #[test]
-    fn a_mark_is_told_after_the_flush_of_the_write_it_is_in_whatever_is_written_meanwhile() {
+    fn a_mark_is_announced_after_the_flush_of_its_write_whatever_is_written_meanwhile() {
         let meanwhile = r#"8  1.65 pwrite64(5</x/windlass.db-wal>, "mark-0002", 9, 41) = 9"#;
         let marked =
-            TOLD.replace("\"...\"..., 4120", "\"\\0mark-0001\"..., 4120").replace("queue HTTP/1.1\\r\\n", "queue HTTP/1.1\\r\\nmark-0001");
+            TRACE.replace("\"...\"..., 4120", "\"\\0mark-0001\"..., 4120").replace("queue HTTP/1.1\\r\\n", "queue HTTP/1.1\\r\\nmark-0001");
         let busy = marked.replace("7  1.7", &format!("{meanwhile}\n7  1.7"));
         let early = |trace: &str| {
             let calls = parse(trace);
@@ -313,8 +314,8 @@ mod tests {
 
     #[test]
     fn an_answer_without_a_write_is_noticed() {
-        let before: String = TOLD.lines().filter(|line| line.starts_with('8')).map(|line| format!("{line}\n")).collect();
-        let after: String = TOLD.lines().filter(|line| line.starts_with('7')).map(|line| format!("{line}\n")).collect();
+        let before: String = TRACE.lines().filter(|line| line.starts_with('8')).map(|line| format!("{line}\n")).collect();
+        let after: String = TRACE.lines().filter(|line| line.starts_with('7')).map(|line| format!("{line}\n")).collect();
         assert_eq!(found(&format!("{before}{after}")), (1, 1));
     }
 }

@@ -1,7 +1,7 @@
-//! One server that may die at any moment, the supervisor that starts it again, and people and clients that do not give up.
+//! One server that may die at any moment, the supervisor that starts it again, and people and clients that retry.
 //!
-//! Everybody here behaves as the documents ask of a client: a request whose answer did not come is made again, word for word
-//! and with the same key, until there is an answer.
+//! All of them behave as the documentation asks of a client: a request without an answer is sent again unchanged, with the same key, until
+//! there is an answer.
 
 use std::{
     collections::BTreeMap,
@@ -20,58 +20,58 @@ use windlass_tests::{Answer, NatsServer, PATIENCE, Server, ServerBuilder, SseEve
 
 use crate::{scenarios, service::Start, wreck};
 
-/// The variable that names the point to die at.
+/// The environment variable that names the crash point.
 const CRASH_AT: &str = "WINDLASS_CRASH_AT";
 
-/// When the server gets the order to die.
+/// At which start the server gets a crash point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Never.
     Never,
-    /// With its first start.
+    /// At its first start.
     FirstStart(String),
-    /// With its second start, after the scenario has killed the first.
+    /// At its second start, after the scenario has killed the first process.
     SecondStart(String),
 }
 
-/// What was asked of the server once.
+/// One request for a run.
 #[derive(Clone, Debug)]
-pub struct Asked {
-    /// The scenario's name for it, which is also its key.
+pub struct RunRequest {
+    /// The scenario's name for the request, which is also its key.
     pub name: String,
-    /// Of which agent.
+    /// The agent.
     pub agent: String,
-    /// The run of each answer: must be one.
+    /// The run that every answer named: always the same one.
     pub run: String,
-    /// Whether what is stored of it was made unreadable.
+    /// Whether the scenario made the stored state of the run unreadable.
     pub is_spoiled: bool,
 }
 
-/// A server with everybody around it.
+/// A server, its services and its clients.
 pub struct World {
     server: Option<Server>,
     order: Order,
-    /// How often it died by the order.
+    /// The number of deaths at the crash point.
     pub deaths: u32,
-    /// How often it was started again.
+    /// The number of restarts.
     pub restarts: u32,
     /// Every start of a call by a service.
     pub ledger: Vec<Start>,
-    /// How many claims were made: a key for each.
+    /// The number of claims, which numbers their keys.
     pub claims: u32,
-    /// Every request for a run.
-    pub asked: Vec<Asked>,
-    /// Messages that were put into inboxes though they are no run's.
+    /// All requests for runs.
+    pub asked: Vec<RunRequest>,
+    /// The number of messages that were put into inboxes without a run.
     pub strays: usize,
-    /// What went wrong so far.
+    /// Everything that went wrong so far.
     pub violations: Vec<String>,
     readers: BTreeMap<String, Reader>,
 }
 
 impl World {
-    /// Starts the server, beside a NATS server.
+    /// Starts the server, with a NATS server.
     pub async fn start(order: Order, nats: &NatsServer) -> Self {
-        // Every server has a prefix of its own: the ring of another one would have it look where nobody looks otherwise.
+        // Every server has a prefix of its own, because the doorbell of another server would make it look for work at other times.
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let prefix = format!("world-{}", STARTED.fetch_add(1, Ordering::Relaxed));
         let doorbell = format!("doorbell: {{ url: '{}', prefix: {prefix} }}\n", nats.url());
@@ -94,12 +94,12 @@ impl World {
         }
     }
 
-    /// The server, which runs.
+    /// The running server.
     pub fn server(&self) -> &Server {
         self.server.as_ref().expect("there is a server")
     }
 
-    /// Asks until there is an answer; also says whether an answer was lost on the way.
+    /// Sends a request until there is an answer. Also returns whether an answer was lost on the way.
     pub async fn send(&mut self, method: Method, path: &str, body: Option<&Value>, key: Option<&str>) -> (Answer, bool) {
         let mut is_repeated = false;
         loop {
@@ -118,22 +118,22 @@ impl World {
         }
     }
 
-    /// GETs until there is an answer.
+    /// Sends a GET request until there is an answer.
     pub async fn get(&mut self, path: &str) -> Value {
         self.send(Method::GET, path, None, None).await.0.ok()
     }
 
-    /// POSTs under a key until there is an answer.
+    /// Sends a POST request with a key until there is an answer.
     pub async fn post_once(&mut self, path: &str, body: Value, key: &str) -> Value {
         self.send(Method::POST, path, Some(&body), Some(key)).await.0.ok()
     }
 
-    /// POSTs until there is an answer.
+    /// Sends a POST request until there is an answer.
     pub async fn post(&mut self, path: &str, body: Value) -> Value {
         self.send(Method::POST, path, Some(&body), None).await.0.ok()
     }
 
-    /// GETs until what is there satisfies the reader.
+    /// Repeats a GET request until the reader accepts the answer.
     pub async fn wait<T>(&mut self, what: &str, path: &str, read: impl Fn(&Value) -> Option<T>) -> T {
         let began = Instant::now();
         loop {
@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    /// Asks an agent for a run, under a key that is the name.
+    /// Enqueues a run to an agent, with the name as its key.
     pub async fn enqueue(&mut self, name: &str, agent: &str, input: &str) -> String {
         self.read_events(agent);
         let body = json!({ "input": input, "idempotency_key": name });
@@ -154,7 +154,7 @@ impl World {
         self.taken(name, agent, &answer)
     }
 
-    /// A person's action.
+    /// Enqueues a person's action.
     pub async fn act(&mut self, name: &str, agent: &str, tool: &str) -> String {
         self.read_events(agent);
         let body = json!({ "action_id": name, "tool": tool, "args": { "by": "a person" } });
@@ -164,17 +164,17 @@ impl World {
 
     fn taken(&mut self, name: &str, agent: &str, answer: &Value) -> String {
         let run = answer["run_id"].as_str().expect("a request that is taken has a run").to_owned();
-        self.asked.push(Asked { name: name.to_owned(), agent: agent.to_owned(), run: run.clone(), is_spoiled: false });
+        self.asked.push(RunRequest { name: name.to_owned(), agent: agent.to_owned(), run: run.clone(), is_spoiled: false });
         run
     }
 
-    /// Stops a run. Says whether it was over before.
+    /// Stops a run that may have ended already.
     pub async fn stop(&mut self, agent: &str, run: &str) {
         let body = json!({ "agent_turn_id": run, "reason": "enough" });
         self.post(&format!("/v1/agents/{agent}/stop"), body).await;
     }
 
-    /// Decides about a parked call. Without an answer the decision is told again under its key.
+    /// Decides about a parked call. Without an answer it repeats the decision with the same key.
     pub async fn reconcile(&mut self, run: &str, call: &str, action: &str) {
         let mut body = json!({ "run_id": run, "tool_call_id": call, "action": action });
         if action == "record" {
@@ -184,7 +184,7 @@ impl World {
         self.decide(&body, &format!("{call} {action}")).await;
     }
 
-    /// Gives up a turn that cannot be read.
+    /// Gives up a turn that can't be read.
     pub async fn abandon(&mut self, run: &str) {
         self.decide(&json!({ "run_id": run, "action": "abandon" }), &format!("{run} abandon")).await;
     }
@@ -200,14 +200,14 @@ impl World {
         self.wait(&format!("{run} ends"), &path, |view| (view["status"] == "ended").then_some(())).await;
     }
 
-    /// Kills the server in the middle of its work. The next one gets the order that was meant for the second.
+    /// Kills the server in the middle of its work. The next start is the second one.
     pub async fn kill(&mut self) {
         let mut server = self.server.take().expect("there is a server");
         server.kill();
         self.start_again(server).await;
     }
 
-    /// Kills the server, and makes the state of all that was asked so far unreadable before it comes back.
+    /// Kills the server, and makes the state of all runs requested so far unreadable before the next start.
     pub async fn kill_and_spoil(&mut self) {
         let mut server = self.server.take().expect("there is a server");
         server.kill();
@@ -228,12 +228,12 @@ impl World {
         let env: Vec<(&str, &str)> = point.iter().map(|point| (CRASH_AT, point.as_str())).collect();
         match server.restart_or_die(&env).await {
             Ok(server) => self.server = Some(server),
-            // It may reach the point before it says that it serves.
+            // It may reach the crash point before it logs that it serves.
             Err(dead) => self.bury(dead.0, dead.1).await,
         }
     }
 
-    /// The supervisor: the process is gone, and another one is started, which has no order to die.
+    /// The supervisor: the process has ended, and it starts another one without a crash point.
     async fn revive(&mut self) {
         let mut server = self.server.take().expect("there is a server");
         let status = server.gone().await;
@@ -251,7 +251,7 @@ impl World {
         self.server = Some(server.restart(&[]).await);
     }
 
-    /// The end of a scenario: the ordered death has come or comes now, and a fresh server reads what is there.
+    /// The end of a scenario: the crash point was reached or is reached now, and a new server reads what is there.
     pub async fn close(&mut self) {
         let is_ordered = self.order != Order::Never;
         let mut server = self.server.take().expect("there is a server");
@@ -268,24 +268,24 @@ impl World {
         self.server = Some(server.restart(&[]).await);
     }
 
-    /// Reads an agent's events from now on, as a client does who wants to miss none.
+    /// Reads an agent's events from now on, as a client does that must not miss any.
     fn read_events(&mut self, agent: &str) {
         let base = self.server().base().to_owned();
         self.readers.entry(agent.to_owned()).or_insert_with(|| Reader::start(base, agent.to_owned()));
     }
 
-    /// What an agent's reader has seen once it has seen so much.
+    /// The events that an agent's reader has, once it has this number of them.
     pub async fn seen(&self, agent: &str, count: usize) -> Vec<SseEvent> {
         let reader = self.readers.get(agent).expect("every agent has a reader");
         let began = Instant::now();
-        while reader.seen.lock().expect("nobody panics with it").len() < count && began.elapsed() < Duration::from_secs(10) {
+        while reader.seen.lock().expect("the lock is not poisoned").len() < count && began.elapsed() < Duration::from_secs(10) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        reader.seen.lock().expect("nobody panics with it").clone()
+        reader.seen.lock().expect("the lock is not poisoned").clone()
     }
 }
 
-/// A client that reads an agent's events over all deaths of the server.
+/// A client that reads an agent's events and reconnects after each death of the server.
 struct Reader {
     seen: Arc<Mutex<Vec<SseEvent>>>,
     task: tokio::task::JoinHandle<()>,
@@ -308,7 +308,7 @@ impl Drop for Reader {
 async fn read(base: String, agent: String, seen: Arc<Mutex<Vec<SseEvent>>>) {
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     loop {
-        let last = seen.lock().expect("nobody panics with it").last().map(|event: &SseEvent| event.id.clone());
+        let last = seen.lock().expect("the lock is not poisoned").last().map(|event: &SseEvent| event.id.clone());
         let mut request = client.get(format!("{base}/v1/agents/{agent}/events?from=start")).bearer_auth("test-token-of-22-characters");
         if let Some(last) = last {
             request = request.header("last-event-id", last);
@@ -318,7 +318,7 @@ async fn read(base: String, agent: String, seen: Arc<Mutex<Vec<SseEvent>>>) {
         {
             let mut stream = SseStream::new(response);
             while let Some(event) = stream.next().await {
-                seen.lock().expect("nobody panics with it").push(event);
+                seen.lock().expect("the lock is not poisoned").push(event);
             }
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -1,7 +1,7 @@
-//! What lies in the database in the moment of death, before any server has looked at it.
+//! The contents of the database at the moment of death, before any server has opened it.
 //!
-//! Only a copy is opened: SQLite folds the log into the database when its last reader closes, and the next server would find
-//! an easier beginning than the crash left it.
+//! Only a copy is opened: SQLite checkpoints the log into the database when its last connection closes, and the next server would find a
+//! cleaner state than the crash left.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use windlass_tests::{Database, Place, Row, Server, Store, binary};
 
-/// What is wrong there, but for the states of runs that were spoiled on purpose.
+/// What is wrong in the database, without the states of runs that were made unreadable on purpose.
 pub fn inspect(server: &Server, spoiled: &[&str]) -> Vec<String> {
     let remains = Remains::copied(server);
     let database = remains.open();
@@ -24,16 +24,16 @@ pub fn inspect(server: &Server, spoiled: &[&str]) -> Vec<String> {
     wrong.into_iter().map(|what| format!("in the wreck: {what}")).collect()
 }
 
-/// What a server left behind, or a copy of it.
+/// The data that a server left behind, or a copy of it.
 pub struct Remains {
     folder: PathBuf,
     place: Place,
-    /// Removed with this.
+    /// The folder of the copy, which is removed with this.
     _copy: Option<TempDir>,
 }
 
 impl Remains {
-    /// What a server has now.
+    /// The data that a server has now.
     pub fn of(server: &Server) -> Self {
         Remains { folder: server.folder().to_owned(), place: server.place().clone(), _copy: None }
     }
@@ -44,7 +44,7 @@ impl Remains {
         Remains { folder: copy.path().to_owned(), place: server.place().copy(copy.path()), _copy: Some(copy) }
     }
 
-    /// The database.
+    /// Opens the database.
     pub fn open(&self) -> Database {
         self.place.open()
     }
@@ -55,7 +55,7 @@ impl Remains {
     }
 }
 
-/// What the rows of a database say that they must not, dead server or not.
+/// Rows of a database that violate an invariant, whether or not the server died.
 pub fn rows(database: &Database) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut refuse = |sql: &str, what: &str| {
@@ -86,7 +86,7 @@ pub fn rows(database: &Database) -> Vec<String> {
          (SELECT count(*) FROM runs r WHERE r.tenant = h.tenant AND r.agent = h.agent AND r.status = 'queued')",
         "S4: a head counts its queued runs wrongly",
     );
-    // A client that dies cannot damage the files of PostgreSQL.
+    // A dying client can't damage the files of PostgreSQL.
     if database.store() == Store::Sqlite {
         refuse("SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'", "the database is damaged");
     }
@@ -94,7 +94,7 @@ pub fn rows(database: &Database) -> Vec<String> {
     wrong
 }
 
-/// Runs of one agent follow each other: a later one begins under a higher epoch, and not before the earlier one's end.
+/// The runs of one agent are sequential: a later one begins with a higher epoch, and not before the earlier one's end.
 fn overlaps(database: &Database) -> Vec<String> {
     struct Span {
         agent: String,
@@ -127,13 +127,13 @@ fn overlaps(database: &Database) -> Vec<String> {
     wrong
 }
 
-/// The runs of a database, as the command line names them.
+/// The ids of the runs of a database, as the command line prints them.
 pub fn runs(database: &Database) -> Vec<String> {
     let rows = database.rows("SELECT 'run_' || lower(hex(run)) FROM runs ORDER BY agent, ordinal");
     rows.into_iter().flatten().flatten().collect()
 }
 
-/// What an export of a run says, a line each.
+/// The lines of an export of a run.
 pub fn export(remains: &Remains, run: &str) -> Result<Vec<Value>, String> {
     let out = Command::new(binary()).args(["export", run]).current_dir(remains.folder()).output().expect("export runs");
     if !out.status.success() {
@@ -143,7 +143,7 @@ pub fn export(remains: &Remains, run: &str) -> Result<Vec<Value>, String> {
     lines.map_err(|error| format!("the export of {run} is not JSON lines: {error}"))
 }
 
-/// The state is the fold of the journal, also in the moment of death.
+/// Checks that the state is the fold of the journal, also at the moment of death.
 fn fold(remains: &Remains, run: &str) -> Option<String> {
     match export(remains, run) {
         Err(why) => Some(why),
@@ -154,7 +154,7 @@ fn fold(remains: &Remains, run: &str) -> Option<String> {
     }
 }
 
-/// Rows as counts by key.
+/// The rows of a query as counts by key.
 pub fn counts(database: &Database, sql: &str) -> BTreeMap<String, i64> {
     let read = |row: Row| {
         let mut values = row.into_iter().flatten();

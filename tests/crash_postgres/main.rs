@@ -1,8 +1,8 @@
-//! Death at every boundary, over the real binary, on PostgreSQL: the stories and checks of `tests/crash`, word for word.
+//! The server dies at every crash point, with the real binary, on PostgreSQL: the scenarios and checks of `tests/crash`, unchanged.
 //!
-//! Without the test that reads from the system calls whether the log was flushed before anything was said: the log is not the
-//! server's own here, and PostgreSQL answers a commit when it has flushed it. A store that would answer earlier is refused when it
-//! is opened.
+//! It does not include the test that reads from the system calls whether the log was flushed before an announcement: the log is not the
+//! server's own here, and PostgreSQL confirms a commit after it has flushed it. The store refuses to open a database that confirms a commit
+//! earlier.
 
 #[path = "../crash/checks.rs"]
 mod checks;

@@ -1,6 +1,6 @@
-//! The fenced blocks of a page, and what is done with each.
+//! The fenced blocks of a page, and what the test does with each.
 
-/// What a block is written in.
+/// The language of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
     Shell,
@@ -28,19 +28,19 @@ impl Language {
 /// What the test does with a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Runs it to its end.
+    /// Executes the block to its end.
     Run(Language),
-    /// Starts it as the server of the page.
+    /// Starts the block as the server of the page.
     StartServer,
-    /// Starts it beside the later blocks.
+    /// Starts the block and executes the later blocks beside it.
     StartBackground,
-    /// Starts a server with it.
+    /// Starts a server with the block as its configuration.
     CheckConfig,
-    /// Writes it to the folder of the page.
+    /// Writes the block to the folder of the page.
     Write { name: String, language: Language },
-    /// Compares it with what the block before it printed.
+    /// Compares the block with the output of the block before it.
     Compare,
-    /// Looks at its syntax.
+    /// Checks only the syntax.
     Parse(Language),
 }
 
@@ -48,7 +48,7 @@ pub enum Action {
 #[derive(Clone, Debug)]
 pub struct Block {
     pub page: String,
-    /// The line of its first fence.
+    /// The line of its opening fence.
     pub line: usize,
     pub action: Action,
     pub text: String,

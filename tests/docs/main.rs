@@ -1,6 +1,6 @@
-//! Runs the blocks of README and of the pages for users against the real binary, so that they cannot print a command that fails.
+//! Executes the blocks of README and of the user documentation against the real binary, so that the pages can't show a command that fails.
 //!
-//! The info string of a block says what is done with it; a block with any other info string fails the test:
+//! The info string of a block selects what the test does with it. A block with any other info string fails the test:
 //!
 //! | info string | what is done |
 //! |---|---|
@@ -12,8 +12,8 @@
 //! | `text` | what the block before it prints: `…` stands for any text, a line with nothing else for any lines |
 //! | `sh no-run`, `ini no-run`, `nginx no-run` | only parsed, because it needs another machine, the network or a service |
 //!
-//! Variables that a block exports hold for the later blocks of a page, as in one terminal. `cargo run --release --` stands for the binary under
-//! test, and the default port for a free one.
+//! Variables that a block exports are set in the later blocks of a page, as in one terminal. `cargo run --release --` stands for the binary
+//! under test, and the default port for a free one.
 
 mod block;
 mod output;
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 
 use block::{Action, Block};
 
-/// The pages whose blocks are run.
+/// The pages whose blocks are executed.
 const PAGES: [&str; 6] =
     ["README.md", "docs/sdks.md", "docs/tool-worker.md", "docs/offline-model.md", "docs/operating.md", "docs/recipes.md"];
 
@@ -36,7 +36,7 @@ fn text_of(page: &str) -> String {
     std::fs::read_to_string(root().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"))
 }
 
-/// One test per page: they run at the same time.
+/// Defines one test per page, so that the pages run in parallel.
 macro_rules! pages {
     ($($name:ident: $index:literal),+ $(,)?) => {
         $(#[tokio::test] async fn $name() { page::run(PAGES[$index]).await; })+
@@ -84,7 +84,7 @@ fn links_lead_to_files_and_the_index_lists_every_page() {
     }
 }
 
-/// The files that a page links to, without the part behind `#`.
+/// The files that a page links to, without the part after `#`.
 fn links(text: &str) -> Vec<String> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target));
     let files = targets.filter(|target| !target.contains("://") && !target.starts_with('#'));

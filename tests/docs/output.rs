@@ -1,6 +1,6 @@
-//! Comparing what a page shows with what a block printed.
+//! Compares the output that a page shows with the output of a block.
 
-/// Whether a text is what a page shows of it. `…` stands for any part of a line; a line with nothing else stands for any lines.
+/// Whether a text matches the text that a page shows. `…` matches any part of a line; a line that contains nothing else matches any lines.
 pub fn is_as_shown(shown: &str, printed: &str) -> bool {
     let lines = |text: &str| text.trim_end().lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
     lines_match(&lines(shown), &lines(printed))

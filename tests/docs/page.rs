@@ -15,14 +15,14 @@ use crate::{
 
 /// The address that pages show.
 const SHOWN_ADDRESS: &str = "127.0.0.1:7600";
-/// The command that stands for the binary where nothing is installed.
+/// The command in the pages that stands for the binary where nothing is installed.
 const FROM_SOURCES: &str = "cargo run --release --";
 /// A value for variables that a configuration reads: long enough for a token, and no secret.
 const ANY_VALUE: &str = "a-value-of-the-documentation-test";
-/// The database that docs/operating.md restores a backup into.
+/// The database into which docs/operating.md restores a backup.
 const RESTORED: &str = "windlass_restored";
 
-/// Runs all blocks of a page and prints how many.
+/// Executes all blocks of a page and prints how many there are.
 pub async fn run(page: &str) {
     let blocks = block::parse(page, &text_of(page));
     assert!(!blocks.is_empty(), "{page} has no blocks");
@@ -38,21 +38,21 @@ pub async fn run(page: &str) {
     }
     let counts =
         format!("documentation ({page}): {} blocks run, {} outputs compared, {} only parsed\n", stage.run, stage.compared, stage.parsed);
-    // Straight to the terminal: the test runner would keep it to itself.
+    // Written to the terminal directly, because the test runner would capture it.
     let _ = std::io::stderr().lock().write_all(counts.as_bytes());
 }
 
-/// Where the blocks of a page are run.
+/// The state between the blocks of one page.
 struct Stage {
-    /// The folder that the blocks run in.
+    /// The working folder of the blocks.
     folder: TempDir,
-    /// Programs, and what processes print.
+    /// The folder for programs and for the output of processes.
     files: TempDir,
     address: Address,
     database: Option<postgres::Database>,
     server: Option<Process>,
     background: Vec<Process>,
-    /// The exported variables so far, as a shell reads them.
+    /// The variables exported so far, as a file that a shell can read.
     exports: PathBuf,
     printed: Printed,
     started: usize,
@@ -61,11 +61,11 @@ struct Stage {
     parsed: usize,
 }
 
-/// What a `text` block is compared with.
+/// The text that a `text` block is compared with.
 enum Printed {
     Nothing,
     Text(String),
-    /// What the server prints, which may still come.
+    /// The output of the server, some of which may not be there yet.
     ByServer,
 }
 
@@ -73,7 +73,7 @@ impl Stage {
     async fn new(uses_database: bool) -> Self {
         let (folder, files) = (TempDir::new().expect("a folder for the page"), TempDir::new().expect("a folder for files"));
         std::os::unix::fs::symlink(binary(), files.path().join("windlass")).expect("a link to the binary");
-        // Node looks for packages above the program's own folder, and nowhere else.
+        // Node looks for packages only above the program's own folder.
         std::os::unix::fs::symlink(clients().join("node/node_modules"), folder.path().join("node_modules")).expect("a link");
         let exports = files.path().join("exports");
         std::fs::write(&exports, "").expect("a file for variables");
@@ -127,12 +127,12 @@ impl Stage {
         }
     }
 
-    /// Runs a block to its end, which must be a good one.
+    /// Executes a block to its end and asserts that it succeeds.
     async fn run_block(&mut self, block: &Block, language: Language) {
         let script = match language {
             Language::Python => self.program(block, "python3", "py"),
             Language::JavaScript => self.program(block, "node", "mjs"),
-            // What it exports holds for the later blocks, with the values that it has now.
+            // The variables that it exports are set in the later blocks, with their current values.
             Language::Shell | Language::Yaml | Language::Ini | Language::Nginx => {
                 format!("{}\nexport -p > {}", block.text, self.exports.display())
             }
@@ -149,14 +149,14 @@ impl Stage {
         self.run += 1;
     }
 
-    /// Writes a program beside the other files of the page; returns the line that runs it.
+    /// Writes a program beside the other files of the page. Returns the line that executes it.
     fn program(&self, block: &Block, interpreter: &str, extension: &str) -> String {
         let name = format!("block_{}.{extension}", block.line);
         std::fs::write(self.folder.path().join(&name), self.here(&block.text)).expect("a program of the page");
         format!("{interpreter} {name}")
     }
 
-    /// Starts the server of a block once the one before has stopped, and waits until it serves.
+    /// Stops the server of the page, starts that of a block, and waits until it serves.
     async fn start_server(&mut self, block: &Block) {
         if let Some(before) = self.server.take() {
             before.interrupt().await;
@@ -176,7 +176,8 @@ impl Stage {
         self.run += 1;
     }
 
-    /// Starts a server with a configuration, in a data folder of its own, with what the blocks before exported: a database remembers the seal key.
+    /// Starts a server with a configuration, in a data folder of its own, with the variables exported so far: a database remembers its seal
+    /// key.
     async fn check_config(&mut self, block: &Block) {
         let file = self.files.path().join(format!("config_{}.yaml", block.line));
         std::fs::write(&file, &block.text).expect("a configuration");
@@ -238,7 +239,7 @@ impl Stage {
         Process::start(command, self.files.path(), &self.started.to_string())
     }
 
-    /// A text with the address of this page's server and the binary under test.
+    /// Replaces the address in the pages by that of this page's server, and the command by the binary under test.
     fn here(&self, text: &str) -> String {
         text.replace(SHOWN_ADDRESS, &self.address.to_string()).replace(FROM_SOURCES, "windlass")
     }
@@ -249,7 +250,7 @@ impl Stage {
         command
     }
 
-    /// A command in the folder of the page, with the programs that the page needs and no settings of the machine's.
+    /// A command in the folder of the page, with the programs that the page needs and without the settings of this machine.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         let is_ours = |name: &str| ["WINDLASS_", "OPENAI_", "LANGSMITH_"].iter().any(|prefix| name.starts_with(prefix));
@@ -268,7 +269,7 @@ impl Stage {
     }
 }
 
-/// A database of its own, and none of the name that the page restores a backup to.
+/// Creates a database, and drops the one into which the page restores a backup.
 async fn empty_database() -> postgres::Database {
     let database = postgres::Server::shared().database_alone().await;
     let drop = format!("DROP DATABASE IF EXISTS {RESTORED} WITH (FORCE)");
@@ -281,7 +282,7 @@ fn http_client() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().build().expect("a client")
 }
 
-/// The variables that a configuration reads.
+/// The environment variables that a configuration reads.
 fn variables(config: &str) -> BTreeSet<&str> {
     config.split("${").skip(1).filter_map(|rest| rest.split(['}', ':']).next()).collect()
 }

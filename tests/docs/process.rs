@@ -1,4 +1,4 @@
-//! A process that a block starts.
+//! A process started by a block.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,7 +12,7 @@ use tokio::{
 };
 use windlass_tests::PATIENCE;
 
-/// A running process with all that it started. Dropping it kills them. What it prints goes to two files.
+/// A running process and all processes that it started. Dropping it kills them. Its output goes to two files.
 pub struct Process {
     child: Child,
     group: Pid,
@@ -21,7 +21,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a command; `files` is the folder for what it prints, `name` is unique in there.
+    /// Starts a command. `files` is the folder for its output; `name` is unique in that folder.
     pub fn start(mut command: Command, files: &Path, name: &str) -> Self {
         let (stdout, stderr) = (files.join(format!("{name}.out")), files.join(format!("{name}.err")));
         let file = |path: &Path| std::fs::File::create(path).expect("a file for what it prints");
@@ -43,12 +43,12 @@ impl Process {
         self.child.try_wait().ok().flatten().is_some()
     }
 
-    /// Waits for its end; `None` if it does not come in time.
+    /// Waits until it ends; `None` if it does not end in time.
     pub async fn ends(&mut self) -> Option<ExitStatus> {
         timeout(PATIENCE, self.child.wait()).await.ok()?.ok()
     }
 
-    /// Stops it as Ctrl-C does, and waits for its end.
+    /// Stops it with SIGINT, as Ctrl-C does, and waits until it ends.
     pub async fn interrupt(mut self) {
         let _ = kill_process_group(self.group, Signal::INT);
         assert!(self.ends().await.is_some(), "it does not stop:\n{}", self.complaints());

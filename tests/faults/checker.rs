@@ -1,4 +1,5 @@
-//! Reads the histories when all is over: nothing lost, nothing twice, one task event per turn, laps dense.
+//! Reads the histories when the load has ended: nothing is missing, nothing is doubled, each turn has one task event, and the numbers of
+//! its iterations have no gaps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,27 +15,27 @@ use crate::{
     load::{Load, Turn},
 };
 
-/// Agents read at once.
+/// The number of agents read at the same time.
 const READERS: usize = 8;
 
-/// Everything that is wrong with what the servers have of this load.
+/// Everything that is wrong in the servers' records of this load.
 pub async fn check(roads: &Roads, load: &Load) -> Vec<String> {
     let mut agents: BTreeMap<String, Vec<Turn>> = BTreeMap::new();
-    for turn in load.turns.lock().expect("nobody panics with it").iter() {
+    for turn in load.turns.lock().expect("the lock is not poisoned").iter() {
         agents.entry(turn.agent.clone()).or_default().push(turn.clone());
     }
-    let ledger = load.ledger.lock().expect("nobody panics with it").clone();
+    let ledger = load.ledger.lock().expect("the lock is not poisoned").clone();
     let ledger = &ledger;
     let checked = stream::iter(agents.into_iter().map(|(agent, turns)| async move { check_agent(roads, ledger, &agent, &turns).await }));
     let mut wrong: Vec<String> = checked.buffer_unordered(READERS).collect::<Vec<_>>().await.concat();
-    wrong.extend(load.wrong.lock().expect("nobody panics with it").clone());
-    wrong.extend(roads.odd.lock().expect("nobody panics with it").clone());
+    wrong.extend(load.wrong.lock().expect("the lock is not poisoned").clone());
+    wrong.extend(roads.odd.lock().expect("the lock is not poisoned").clone());
     wrong
 }
 
-/// Everything that the servers did because somebody seemed lost or a time over, where nothing of the kind was so.
+/// Every action that the servers took because a process seemed dead or a deadline seemed over, in a trial in which neither was so.
 pub async fn false_alarms(roads: &Roads, load: &Load) -> Vec<String> {
-    let turns = load.turns.lock().expect("nobody panics with it").clone();
+    let turns = load.turns.lock().expect("the lock is not poisoned").clone();
     let read = stream::iter(&turns).map(|turn| async move { History::read(roads, turn).await.alarms() });
     let mut alarms = read.buffer_unordered(READERS).collect::<Vec<_>>().await.concat();
     let decided = load.decided.load(Ordering::Relaxed);
@@ -64,7 +65,7 @@ async fn check_agent(roads: &Roads, ledger: &BTreeMap<String, u32>, agent: &str,
     wrong
 }
 
-/// Whatever a turn was held under is over for the turns behind it.
+/// The turns of an agent are sequential: all epochs of a turn are higher than those of the turn before.
 pub fn check_order(agent: &str, histories: &mut [History], wrong: &mut Vec<String>) {
     histories.sort_by_key(|history| history.run["ordinal"].as_u64());
     for pair in histories.windows(2) {
@@ -75,21 +76,21 @@ pub fn check_order(agent: &str, histories: &mut [History], wrong: &mut Vec<Strin
     }
 }
 
-/// All that is on record of one turn.
+/// The complete record of one turn.
 #[derive(Clone)]
 pub struct History<'a> {
     turn: &'a Turn,
-    /// The run as it is shown.
+    /// The run as the API shows it.
     pub run: Value,
-    /// Its journal.
+    /// The journal of the run.
     pub journal: Vec<Value>,
     calls: Vec<Value>,
-    /// What stands in its output.
+    /// The content of the output box.
     pub output: Vec<Value>,
 }
 
 impl<'a> History<'a> {
-    /// Reads it.
+    /// Reads the record of a turn.
     pub async fn read(roads: &Roads, turn: &'a Turn) -> Self {
         let path = format!("/v1/windlass/runs/{}", turn.run);
         let run = roads.get(&path).await;
@@ -104,20 +105,20 @@ impl<'a> History<'a> {
         self.journal.iter().map(|entry| &entry["event"]).filter(move |event| event["kind"] == kind)
     }
 
-    /// What happens to a run only if somebody counts as lost, or a time as over.
+    /// Events that a run has only if a process counts as dead, or a deadline as over.
     fn alarms(&self) -> Vec<String> {
         let alarming = ["taken_over", "lease_ended", "call_parked", "parked"];
         let is_late = |event: &&Value| event["kind"] == "reported" && event["status"] != "success";
         let events = self.journal.iter().map(|entry| &entry["event"]);
         let found = events.filter(|event| alarming.iter().any(|kind| event["kind"] == *kind) || is_late(event));
-        found.map(|event| format!("{} ({}): nobody was lost, and yet: {event}", self.turn.run, self.turn.key)).collect()
+        found.map(|event| format!("{} ({}): no server was lost, and yet: {event}", self.turn.run, self.turn.key)).collect()
     }
 
     fn epochs(&self) -> Vec<u64> {
         self.journal.iter().filter_map(|entry| entry["turn_epoch"].as_u64()).collect()
     }
 
-    /// Everything that is wrong with it.
+    /// Everything that is wrong with the record.
     pub fn check(&self, ledger: &BTreeMap<String, u32>, wrong: &mut Vec<String>) {
         let name = format!("{} ({})", self.turn.run, self.turn.key);
         let mut must = |holds: bool, what: String| {
@@ -125,17 +126,17 @@ impl<'a> History<'a> {
                 wrong.push(format!("{name}: {what}"));
             }
         };
-        let told = &self.run["task_status"];
+        let status = &self.run["task_status"];
         let failures: Vec<&Value> = self.events("attempt_failed").collect();
-        let why = || format!("it is {} with {told} for {}, after {failures:?}", self.run["status"], self.run["end_reason"]);
-        must(self.run["status"] == "ended" && told == "success", why());
+        let why = || format!("it is {} with {status} for {}, after {failures:?}", self.run["status"], self.run["end_reason"]);
+        must(self.run["status"] == "ended" && status == "success", why());
         let numbers: Vec<u64> = self.journal.iter().filter_map(|entry| entry["number"].as_u64()).collect();
         must(numbers.iter().copied().eq(0..numbers.len() as u64), format!("the journal is not dense: {numbers:?}"));
         let epochs = self.epochs();
         must(epochs.is_sorted(), format!("an old epoch wrote: {epochs:?}"));
-        let laps: Vec<u64> = self.events("lap_started").filter_map(|event| event["iteration"].as_u64()).collect();
-        must(laps == [1, 2, 3], format!("its laps are {laps:?}"));
-        must(self.run["iteration"] == 3, format!("it counts {} laps", self.run["iteration"]));
+        let iterations: Vec<u64> = self.events("lap_started").filter_map(|event| event["iteration"].as_u64()).collect();
+        must(iterations == [1, 2, 3], format!("its iterations are {iterations:?}"));
+        must(self.run["iteration"] == 3, format!("it counts {} iterations", self.run["iteration"]));
         for (kind, count) in [("accepted", 1), ("leased", 1), ("ended", 1), ("replied", 3)] {
             let found = self.events(kind).count();
             must(found == count, format!("it has {found} times {kind}"));
@@ -151,11 +152,11 @@ impl<'a> History<'a> {
         self.output.iter().filter(move |item| item["kind"] == kind)
     }
 
-    /// A result is taken once; a write is started once, and once more for each time a person let it.
+    /// A result is accepted once. A write is started once, and once more for each time that a person releases it.
     fn check_calls(&self, ledger: &BTreeMap<String, u32>, must: &mut impl FnMut(bool, String)) {
         must(self.calls.len() == CALLS, format!("it made {} calls", self.calls.len()));
         let results = self.of_kind("tool.result").count();
-        must(results == CALLS, format!("{results} results stand in its output"));
+        must(results == CALLS, format!("{results} results are in its output"));
         for call in &self.calls {
             let id = call["tool_call_id"].as_str().unwrap_or_default();
             let count = |kind| self.events(kind).filter(|event| event["call"] == call["number"]).count();
@@ -175,7 +176,7 @@ impl<'a> History<'a> {
     }
 }
 
-/// One message per turn and one per result, all of them consumed, each of them an edge; and the agent is idle.
+/// The inbox has one message per turn and one per result, all of them are consumed, each of them is an edge, and the agent is idle.
 async fn check_inbox(roads: &Roads, agent: &str, asked: &BTreeSet<&str>, wrong: &mut Vec<String>) {
     let inbox = all(roads, &format!("/v1/agents/{agent}/inbox"), "inbox").await;
     let edges = all(roads, &format!("/v1/agents/{agent}/edges"), "edges").await.len();
@@ -202,18 +203,18 @@ async fn check_inbox(roads: &Roads, agent: &str, asked: &BTreeSet<&str>, wrong: 
     }
 }
 
-/// One task event per turn, and no event told under two ids or twice under one.
+/// Each turn has one task event, and no event has two ids or is sent twice with one id.
 async fn check_events(roads: &Roads, agent: &str, asked: &BTreeSet<&str>, last: &str, wrong: &mut Vec<String>) {
     let mut stream = roads.events(agent).await;
     let state = format!("evt.agent.{agent}.state");
     let is_last = |event: &SseEvent| event.event == state && event.data["agent_turn_id"] == last && event.data["status"] == "idle";
     let events = stream.read_until(is_last).await;
     let task = format!("evt.agent.{agent}.task");
-    let told: Vec<&str> =
+    let task_events: Vec<&str> =
         events.iter().filter(|event| event.event == task).filter_map(|event| event.data["agent_turn_id"].as_str()).collect();
-    let distinct: BTreeSet<&str> = told.iter().copied().collect();
-    if distinct != *asked || told.len() != asked.len() {
-        wrong.push(format!("{agent}: {} turns have {} task events, of {} turns", asked.len(), told.len(), distinct.len()));
+    let distinct: BTreeSet<&str> = task_events.iter().copied().collect();
+    if distinct != *asked || task_events.len() != asked.len() {
+        wrong.push(format!("{agent}: {} turns have {} task events, of {} turns", asked.len(), task_events.len(), distinct.len()));
     }
     let ids: BTreeSet<&str> = events.iter().map(|event| event.id.as_str()).collect();
     if ids.len() != events.len() {
@@ -221,14 +222,15 @@ async fn check_events(roads: &Roads, agent: &str, asked: &BTreeSet<&str>, last: 
     }
 }
 
-/// What was heard over NATS: an id is always the same message; and if NATS was there all the time, every turn's end was told.
-pub async fn check_heard(listener: &Listener, load: &Load, is_whole: bool) -> Vec<String> {
-    let asked: BTreeSet<String> = load.turns.lock().expect("nobody panics with it").iter().map(|turn| turn.run.clone()).collect();
+/// The messages received over NATS: an id always belongs to the same message. If NATS was available all the time, every end of a turn was
+/// published.
+pub async fn check_published(listener: &Listener, load: &Load, is_whole: bool) -> Vec<String> {
+    let asked: BTreeSet<String> = load.turns.lock().expect("the lock is not poisoned").iter().map(|turn| turn.run.clone()).collect();
     let ends = |listener: &Listener| -> BTreeSet<String> {
         let all = listener.all().into_iter().filter(|message| message.subject.ends_with(".task"));
         all.filter_map(|message| message.body["agent_turn_id"].as_str().map(str::to_owned)).collect()
     };
-    // What is owed may still be on its way.
+    // Rows of the outbox may still be on their way.
     for _ in 0..100 {
         if !is_whole || ends(listener).is_superset(&asked) {
             break;
@@ -250,7 +252,7 @@ pub async fn check_heard(listener: &Listener, load: &Load, is_whole: bool) -> Ve
     wrong
         .extend(tasks.iter().filter(|(_, ids)| ids.len() != 1).map(|(run, ids)| format!("over NATS the end of {run} has the ids {ids:?}")));
     if is_whole {
-        wrong.extend(asked.difference(&ends(listener)).map(|run| format!("over NATS the end of {run} was never told")));
+        wrong.extend(asked.difference(&ends(listener)).map(|run| format!("over NATS the end of {run} was never published")));
     }
     wrong
 }

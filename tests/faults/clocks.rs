@@ -1,4 +1,5 @@
-//! Clocks that are wrong, and clocks that jump. The servers' own monotonic clocks stay as they are: those no operator moves.
+//! Wall clocks that are wrong, and wall clocks that jump. The servers' monotonic clocks stay as they are, because no operator can change
+//! them.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,7 +19,7 @@ use crate::{
 const AGENTS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The library that moves a process's clock. Where it is depends on the machine.
+/// The library that changes the clock of a process (libfaketime). Its path depends on the machine.
 fn library() -> PathBuf {
     let folders = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten().map(|entry| entry.path());
     let places = folders.chain([PathBuf::from("/usr/lib"), PathBuf::from("/usr/local/lib")]);
@@ -26,7 +27,7 @@ fn library() -> PathBuf {
     found.expect("libfaketime is installed: it is in the Debian package faketime")
 }
 
-/// A clock that a file moves.
+/// A clock that is controlled by a file.
 struct Clock {
     file: PathBuf,
 }
@@ -38,14 +39,14 @@ impl Clock {
         clock
     }
 
-    /// Moves it by so much from what it truly is, as in `+3600s`. Nobody reads half of a file.
+    /// Sets the offset from the true time, as in `+3600s`. The file is replaced atomically, so that no process reads half of it.
     fn set(&self, offset: &str) {
         let new = self.file.with_extension("new");
         std::fs::write(&new, format!("{offset}\n")).expect("a clock can be set");
         std::fs::rename(new, &self.file).expect("a clock can be set");
     }
 
-    /// What a process needs to live by it.
+    /// The environment variables that make a process use this clock.
     fn env(&self) -> Vec<(String, String)> {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let pairs = [
@@ -58,7 +59,7 @@ impl Clock {
     }
 }
 
-/// One server is right, one an hour ahead, one an hour behind. The store's clock decides who is alive.
+/// One server has the right time, one is an hour ahead, one an hour behind. The store's clock decides which servers are alive.
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_an_hour_ahead_and_an_hour_behind() {
     let mut trial = Trial::begin("clocks an hour ahead and behind").await;
@@ -84,7 +85,7 @@ async fn servers_an_hour_ahead_and_an_hour_behind() {
     trial.judge(&cluster, &load, Some((&listener, true))).await;
 }
 
-/// A clock that is moved under load, forwards and back.
+/// Moves the clock under load, forwards and back.
 async fn jumps(trial: &mut Trial, clock: &Clock) {
     for offset in ["+3600s", "-3600s", "+0s", "+43200s", "+30s", "+0s"] {
         tokio::time::sleep(Duration::from_millis(1000)).await;
@@ -93,7 +94,8 @@ async fn jumps(trial: &mut Trial, clock: &Clock) {
     }
 }
 
-/// Nobody dies here, and no jump is as short as a lease or a deadline: who goes by the machine's clock gives up what is well.
+/// No server dies here, and every jump is longer than a lease or a deadline. A server that used the wall clock would give up leases that
+/// hold.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_whose_clock_jumps() {
     let mut trial = Trial::begin("a clock that jumps, of one in three").await;
@@ -108,18 +110,18 @@ async fn a_server_whose_clock_jumps() {
     let load = Load::start(&cluster.roads, 0);
     load.ask_beside(AGENTS, PAUSE, jumps(&mut trial, &clocks[1])).await;
     let alarms = checker::false_alarms(&cluster.roads, &load).await;
-    load.wrong.lock().expect("nobody panics with it").extend(alarms);
+    load.wrong.lock().expect("the lock is not poisoned").extend(alarms);
     trial.judge(&cluster, &load, Some((&listener, true))).await;
 }
 
-/// How long the one call below may take, how long a service holds it, and how well two clocks agree that were never compared.
+/// The deadline of the call below, the length of a service's lease, and the tolerance between two clocks that were never compared.
 const DEADLINE: Duration = Duration::from_secs(4);
 const HOLD: Duration = Duration::from_secs(2);
 const BLUR: Duration = Duration::from_millis(600);
 
-/// A call that is made and claimed at one server is given out again, and at last given up, by the clock of the database: not by
-/// that of the server that made it, and not by that of the one that looks. The one that looks is there from the beginning, or is
-/// the only one left.
+/// A call that is made and claimed at one server is offered again, and in the end given up, by the clock of the database: not by that of
+/// the server that made it, and not by that of the server that sweeps. The server that sweeps runs from the beginning, or is the only one
+/// left.
 async fn ends_by_the_database(makes: &mut Server, looks: &Server, survives: bool) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut must = |holds: bool, what: String| {
@@ -165,9 +167,9 @@ async fn deadlines_and_holds_end_by_the_clock_of_the_database() {
     };
     let (mut ahead, mut behind) = (start(&clocks[0]).await, start(&clocks[1]).await);
     trial.faults += 2;
-    // By the clock of the one behind the call would be an hour late before it is made.
+    // By the clock of the server behind, the deadline would have passed an hour before the call is made.
     let mut wrong = ends_by_the_database(&mut behind, &ahead, true).await;
-    // By the clock of the one ahead there would be an hour to wait.
+    // By the clock of the server ahead, the deadline would be an hour away.
     wrong.extend(ends_by_the_database(&mut ahead, &behind, false).await);
     trial.close("2 calls", &wrong);
 }

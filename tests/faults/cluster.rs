@@ -1,4 +1,4 @@
-//! Servers that share one store, each of which may be killed, stopped or started again; and the roads to them.
+//! Servers that share one store, each of which may be killed, stopped or started again, and a client that sends requests to any of them.
 
 use std::{
     sync::{
@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use windlass_tests::{Answer, Server, ServerBuilder, SseStream};
 
-/// What every server is told, besides its store and its limits. Another line of `tools` may follow.
+/// The configuration of every server, besides its store and its limits. Another line of `tools` may follow.
 pub const CONFIG: &str = "
 models: [ { name: script, provider: scripted, script: script.yaml, concurrency: 1000 } ]
 tools:
@@ -22,10 +22,10 @@ tools:
     - { name: write, effect: write }
 ";
 
-/// A lease of a second, so that the dead are missed soon; deadlines of a day, which no fault takes.
+/// A lease of one second, so that dead servers are noticed soon; deadlines of a day, which no fault exceeds.
 const LIMITS: &str = "lease: 1s, call_deadline: 24h";
 
-/// Three laps: two calls at once, a thought and one more call, the end.
+/// Three iterations: two calls at once; a text and one more call; the end.
 pub const SCRIPT: &str = "
 rules:
   - when: { input: work, iteration: 1 }
@@ -44,27 +44,27 @@ rules:
     reply: { text: done }
 ";
 
-/// Calls of one turn by that script.
+/// The number of calls of one turn with that script.
 pub const CALLS: usize = 3;
 
-/// How long a request may take before it is made again elsewhere. A server that is stopped keeps its connections.
+/// The timeout of a request before it is sent again to another server. A stopped server keeps its connections open.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
-/// How long somebody asks before the whole counts as wedged.
+/// The time after which a request without an answer counts as wedged.
 const ROAD_PATIENCE: Duration = Duration::from_secs(120);
-/// Requests under way at once.
+/// The largest number of requests in flight.
 const REQUESTS_MAX: usize = 200;
 
-/// The way to the servers. Whoever asks goes to any of them, and to another one if no answer comes.
+/// The client of all servers. A request goes to any of them, and to another one if no answer comes.
 pub struct Roads {
     bases: Mutex<Vec<Option<String>>>,
     client: reqwest::Client,
     turn: AtomicU64,
     room: tokio::sync::Semaphore,
-    /// Answers that no server should ever give.
+    /// Answers that no server may ever give.
     pub odd: Mutex<Vec<String>>,
-    /// Answers that something cannot be done now.
+    /// The number of refusals that are temporary.
     pub refused: AtomicU64,
-    /// Requests that had to be made again.
+    /// The number of requests that had to be sent again.
     pub repeated: AtomicU64,
 }
 
@@ -84,18 +84,18 @@ impl Roads {
     }
 
     fn set(&self, member: usize, base: Option<String>) {
-        self.bases.lock().expect("nobody panics with it")[member] = base;
+        self.bases.lock().expect("the lock is not poisoned")[member] = base;
     }
 
-    /// One of the servers that are there, in an order that nobody planned.
+    /// One of the running servers, in an arbitrary order.
     fn any(&self) -> Option<String> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;
-        let bases = self.bases.lock().expect("nobody panics with it");
+        let bases = self.bases.lock().expect("the lock is not poisoned");
         let there: Vec<&String> = bases.iter().flatten().collect();
         if there.is_empty() { None } else { Some(there[turn as usize % there.len()].clone()) }
     }
 
-    /// Asks once. `None` if nobody answered, or the answer was that it cannot be said now.
+    /// Sends a request once. `None` if there was no answer, or a temporary refusal.
     pub async fn once(&self, method: &Method, path: &str, body: Option<&Value>, key: Option<&str>) -> Option<Answer> {
         let base = self.any()?;
         let mut request = self.client.request(method.clone(), format!("{base}{path}")).bearer_auth("test-token-of-22-characters");
@@ -110,13 +110,13 @@ impl Roads {
         let status = response.status().as_u16();
         let body = serde_json::from_slice(&response.bytes().await.ok()?).unwrap_or(Value::Null);
         if status == 500 {
-            self.odd.lock().expect("nobody panics with it").push(format!("{method} {path} was answered with {status} {body}"));
+            self.odd.lock().expect("the lock is not poisoned").push(format!("{method} {path} was answered with {status} {body}"));
         }
         self.refused.fetch_add(u64::from(status == 503), Ordering::Relaxed);
         (status != 503 && status != 500).then_some(Answer { status, body })
     }
 
-    /// Asks until there is an answer: word for word, under the same key, of any server.
+    /// Sends a request until there is an answer: unchanged, with the same key, to any server.
     pub async fn send(&self, method: Method, path: &str, body: Option<&Value>, key: Option<&str>) -> Answer {
         let began = Instant::now();
         let mut pause = Duration::from_millis(20);
@@ -131,19 +131,19 @@ impl Roads {
         }
     }
 
-    /// GETs until there is an answer.
+    /// Sends a GET request until there is an answer.
     pub async fn get(&self, path: &str) -> Value {
         let answer = self.send(Method::GET, path, None, None).await;
         assert!(answer.status == 200, "GET {path}: {} {}", answer.status, answer.body);
         answer.body
     }
 
-    /// POSTs until there is an answer.
+    /// Sends a POST request until there is an answer.
     pub async fn post(&self, path: &str, body: &Value, key: Option<&str>) -> Answer {
         self.send(Method::POST, path, Some(body), key).await
     }
 
-    /// An agent's events from the beginning.
+    /// The stream of an agent's events from the beginning.
     pub async fn events(&self, agent: &str) -> SseStream {
         let began = Instant::now();
         loop {
@@ -163,27 +163,27 @@ impl Roads {
 }
 
 struct Member {
-    /// Absent only while it is started again.
+    /// Absent only during a restart.
     server: Option<Server>,
     env: Vec<(String, String)>,
-    /// What earlier processes of this member logged.
+    /// The logs of earlier processes of this member.
     logged: Vec<String>,
 }
 
 /// The servers.
 pub struct Cluster {
     members: Vec<Member>,
-    /// The way to them.
+    /// The client of the servers.
     pub roads: Arc<Roads>,
 }
 
 impl Cluster {
-    /// Three servers on one store.
+    /// Starts three servers on one store.
     pub async fn three(config: &str) -> Self {
         Self::start((0..3).map(|_| (builder(config), Vec::new())).collect()).await
     }
 
-    /// Any number of servers, each with variables of its own.
+    /// Starts any number of servers, each with environment variables of its own.
     pub async fn start(builders: Vec<(ServerBuilder, Vec<(String, String)>)>) -> Self {
         let roads = Arc::new(Roads::new(builders.len()));
         let mut members = Vec::new();
@@ -196,17 +196,17 @@ impl Cluster {
         Cluster { members, roads }
     }
 
-    /// How many there are.
+    /// The number of servers.
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// One of them.
+    /// The server of a member.
     pub fn server(&self, member: usize) -> &Server {
         self.members[member].server.as_ref().expect("there is a server")
     }
 
-    /// Kills one without warning.
+    /// Kills a server without warning.
     pub fn kill(&mut self, member: usize) {
         self.roads.set(member, None);
         let member = &mut self.members[member];
@@ -215,7 +215,7 @@ impl Cluster {
         member.logged.push(server.log());
     }
 
-    /// Starts one again that was killed.
+    /// Starts a killed server again.
     pub async fn revive(&mut self, member: usize) {
         let server = self.members[member].server.take().expect("there is a server");
         let env = self.members[member].env.clone();
@@ -225,32 +225,32 @@ impl Cluster {
         self.members[member].server = Some(server);
     }
 
-    /// Stops one in the middle of whatever it does. Its connections stay open, and nobody is told.
+    /// Stops a server with SIGSTOP in the middle of its work. Its connections stay open, and the other servers get no notice.
     pub fn freeze(&self, member: usize) {
         self.server(member).signal(Signal::STOP);
     }
 
-    /// Lets one go on that was stopped.
+    /// Continues a stopped server.
     pub fn thaw(&self, member: usize) {
         self.server(member).signal(Signal::CONT);
     }
 
-    /// What the servers logged that they must not: their own faults, and data that makes no sense.
+    /// Log lines that must not appear: faults of the server itself, and data that it could not interpret.
     pub fn complaints(&self) -> Vec<String> {
-        let words = ["panicked", "by our own fault", "makes no sense", "quarantine"];
+        let patterns = ["panicked", "by our own fault", "makes no sense", "quarantine"];
         let now = self.members.iter().filter_map(|member| member.server.as_ref()).map(Server::log);
         let logs: Vec<String> = self.members.iter().flat_map(|member| member.logged.clone()).chain(now).collect();
         let lines = logs.iter().flat_map(|log| log.lines());
-        lines.filter(|line| words.iter().any(|word| line.contains(word))).map(|line| format!("a server says: {line}")).collect()
+        lines.filter(|line| patterns.iter().any(|pattern| line.contains(pattern))).map(|line| format!("a server logged: {line}")).collect()
     }
 }
 
-/// A server with this configuration besides the usual.
+/// A builder with this configuration in addition to the common one.
 pub fn builder(config: &str) -> ServerBuilder {
     limited(LIMITS, config)
 }
 
-/// The same with another lease and other deadlines.
+/// A builder with other limits, such as another lease and other deadlines.
 pub fn limited(limits: &str, config: &str) -> ServerBuilder {
     let limits = format!("limits: {{ sweep_interval: 250ms, backoff: 100ms, {limits} }}\n");
     ServerBuilder::new(&format!("{CONFIG}{config}{limits}")).file("script.yaml", SCRIPT)

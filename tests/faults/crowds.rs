@@ -22,7 +22,7 @@ async fn f_001_sixteen_agents_at_once_are_never_wedged() {
     crowd("16 agents at once", 16, 10).await;
 }
 
-/// The bell that every PostgreSQL has: nothing is said of another.
+/// The doorbell over PostgreSQL itself, which is used when none is configured.
 #[tokio::test(flavor = "multi_thread")]
 async fn sixteen_agents_at_once_with_the_bell_of_the_database() {
     let mut trial = Trial::begin("16 agents at once, with LISTEN and NOTIFY").await;

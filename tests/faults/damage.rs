@@ -1,5 +1,4 @@
-//! A broken promise would be noticed: the checker is shown histories that do not fit what was asked and done, and histories that
-//! do not fit together.
+//! Shows that the checker can fail: it gets histories that do not fit the load, and histories that contradict themselves.
 
 use std::time::Duration;
 
@@ -28,60 +27,60 @@ async fn a_loss_and_a_double_start_would_be_noticed() {
     };
     let honest = found().await;
     assert!(honest.is_empty(), "{honest}");
-    // A call number of two is the write of the first lap.
-    let ledger = load.ledger.lock().expect("nobody panics with it").clone();
+    // A call number of two is the write of the first iteration.
+    let ledger = load.ledger.lock().expect("the lock is not poisoned").clone();
     let (write, _) = ledger.iter().find(|(call, _)| call.ends_with("_2")).expect("there is a write");
-    load.ledger.lock().expect("nobody panics with it").insert(write.clone(), 2);
+    load.ledger.lock().expect("the lock is not poisoned").insert(write.clone(), 2);
     expect(found().await, "was started 2 times, and released 0 times");
-    load.ledger.lock().expect("nobody panics with it").remove(write);
+    load.ledger.lock().expect("the lock is not poisoned").remove(write);
     expect(found().await, "was never started");
-    load.ledger.lock().expect("nobody panics with it").insert(write.clone(), 1);
-    // One run that nobody asked for is what a doubled turn looks like.
-    let turns = load.turns.lock().expect("nobody panics with it").clone();
+    load.ledger.lock().expect("the lock is not poisoned").insert(write.clone(), 1);
+    // A run without a request looks like a doubled turn.
+    let turns = load.turns.lock().expect("the lock is not poisoned").clone();
     let hidden = turns.iter().rposition(|turn| turn.key.ends_with("turn-0")).expect("there is a first turn");
-    load.turns.lock().expect("nobody panics with it").remove(hidden);
+    load.turns.lock().expect("the lock is not poisoned").remove(hidden);
     let doubled = found().await;
     expect(doubled.clone(), "turns were acknowledged, its inbox has");
     expect(doubled, "task events, of");
-    // Two keys with one run are what a swallowed turn looks like.
+    // Two keys with one run look like a lost turn.
     let swallowed = Turn { key: "another".to_owned(), ..turns[0].clone() };
-    load.turns.lock().expect("nobody panics with it").clone_from(&[turns.clone(), vec![swallowed]].concat());
+    load.turns.lock().expect("the lock is not poisoned").clone_from(&[turns.clone(), vec![swallowed]].concat());
     expect(found().await, "keys became");
-    trial.close("5 lies told", &missed);
+    trial.close("5 falsifications", &missed);
 }
 
-/// Makes the record of a turn wrong.
-type Lie = fn(&mut History);
+/// Falsifies the record of a turn.
+type Falsify = fn(&mut History);
 
-/// What could be wrong with the record of one turn, and the words that it would be noticed with.
-const LIES: [(&str, Lie); 10] = [
+/// Falsifications of the record of one turn, and a part of the message that reports each.
+const FALSIFICATIONS: [(&str, Falsify); 10] = [
     ("the journal is not dense", |history| drop(history.journal.remove(3))),
     ("the journal is not dense", |history| history.journal.insert(3, history.journal[3].clone())),
     ("an old epoch wrote", |history| history.journal.last_mut().expect("a journal has an end")["turn_epoch"] = json!(0)),
-    ("its laps are [1, 3]", |history| history.journal.retain(|entry| !is_second_lap(entry))),
-    ("its laps are [1, 1, 3]", |history| {
-        history.journal.iter_mut().filter(|entry| is_second_lap(entry)).for_each(|entry| entry["event"]["iteration"] = json!(1));
+    ("its iterations are [1, 3]", |history| history.journal.retain(|entry| !is_second_iteration(entry))),
+    ("its iterations are [1, 1, 3]", |history| {
+        history.journal.iter_mut().filter(|entry| is_second_iteration(entry)).for_each(|entry| entry["event"]["iteration"] = json!(1));
     }),
-    ("it counts 4 laps", |history| history.run["iteration"] = json!(4)),
+    ("it counts 4 iterations", |history| history.run["iteration"] = json!(4)),
     ("it has 0 deliverables", |history| history.output.retain(|item| item["kind"] != "task.deliverable")),
     ("it has 2 deliverables", |history| history.output.extend(history.output.last().cloned())),
     ("its deliverable is not the last of its output", |history| history.output.rotate_right(1)),
     ("it is \"ended\" with \"failed\"", |history| history.run["task_status"] = json!("failed")),
 ];
 
-fn is_second_lap(entry: &Value) -> bool {
+fn is_second_iteration(entry: &Value) -> bool {
     entry["event"]["kind"] == "lap_started" && entry["event"]["iteration"] == 2
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lies_about_laps_journals_epochs_and_deliverables_would_be_noticed() {
+async fn wrong_iterations_journals_epochs_and_deliverables_would_be_noticed() {
     let mut trial = Trial::begin("the checker itself, of single turns").await;
     let cluster = Cluster::start(vec![(builder(""), Vec::new())]).await;
     let load = Load::start(&cluster.roads, 0);
     load.ask(1, 2, Duration::ZERO).await;
     load.end();
-    let ledger = load.ledger.lock().expect("nobody panics with it").clone();
-    let turns = load.turns.lock().expect("nobody panics with it").clone();
+    let ledger = load.ledger.lock().expect("the lock is not poisoned").clone();
+    let turns = load.turns.lock().expect("the lock is not poisoned").clone();
     let honest = [History::read(&cluster.roads, &turns[0]).await, History::read(&cluster.roads, &turns[1]).await];
     let found = |histories: &mut [History]| {
         let mut wrong = Vec::new();
@@ -92,20 +91,20 @@ async fn lies_about_laps_journals_epochs_and_deliverables_would_be_noticed() {
     let truth = found(&mut honest.clone());
     assert!(truth.is_empty(), "{truth}");
     let mut missed = Vec::new();
-    let mut expect = |found: String, words: &str| {
-        if !found.contains(words) {
-            missed.push(format!("{words:?} was to be found in {found:?}"));
+    let mut expect = |found: String, part: &str| {
+        if !found.contains(part) {
+            missed.push(format!("{part:?} was to be found in {found:?}"));
         }
     };
-    for (words, lie) in LIES {
-        let mut told = honest.clone();
-        lie(&mut told[0]);
-        expect(found(&mut told), words);
+    for (part, falsify) in FALSIFICATIONS {
+        let mut falsified = honest.clone();
+        falsify(&mut falsified[0]);
+        expect(found(&mut falsified), part);
     }
-    // The later turn under the epochs of the one before.
-    let mut told = honest.clone();
-    let epoch = told[0].journal.last().expect("a journal has an end")["turn_epoch"].clone();
-    told[1].journal.iter_mut().for_each(|entry| entry["turn_epoch"] = epoch.clone());
-    expect(found(&mut told), "a later turn has the epochs");
-    trial.close(&format!("{} lies told", LIES.len() + 1), &missed);
+    // The later turn with the epochs of the earlier one.
+    let mut falsified = honest.clone();
+    let epoch = falsified[0].journal.last().expect("a journal has an end")["turn_epoch"].clone();
+    falsified[1].journal.iter_mut().for_each(|entry| entry["turn_epoch"] = epoch.clone());
+    expect(found(&mut falsified), "a later turn has the epochs");
+    trial.close(&format!("{} falsifications", FALSIFICATIONS.len() + 1), &missed);
 }

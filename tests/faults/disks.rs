@@ -1,5 +1,4 @@
-//! A disk that is full: what cannot be written is refused and said to be, what was acknowledged stays, and all goes on when there
-//! is room again.
+//! A full disk: writes are refused with an error that says so, acknowledged data stays, and all work continues when there is room again.
 
 use std::{
     path::{Path, PathBuf},
@@ -21,10 +20,10 @@ use crate::{
 const AGENTS: usize = 8;
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Takes the room away and gives it back, a few times, under load.
+/// Takes the free space away and gives it back, a few times, under load.
 async fn squeeze(trial: &mut Trial, cluster: &Cluster, load: &Arc<Load>, fill: impl Fn(), clear: impl Fn()) {
     let refused = || cluster.roads.refused.load(Ordering::Relaxed);
-    let mut told = 0;
+    let mut refusals = 0;
     let faults = async {
         for _ in 0..3 {
             tokio::time::sleep(Duration::from_millis(1500)).await;
@@ -32,23 +31,24 @@ async fn squeeze(trial: &mut Trial, cluster: &Cluster, load: &Arc<Load>, fill: i
             fill();
             trial.faults += 1;
             tokio::time::sleep(Duration::from_millis(1500)).await;
-            told += u32::from(refused() > before);
+            refusals += u32::from(refused() > before);
             clear();
         }
     };
     load.ask_beside(AGENTS, PAUSE, faults).await;
-    // A log that was just folded back has room for a while, so not every filling is felt; but one that nobody ever feels is none.
-    if told == 0 {
-        load.wrong.lock().expect("nobody panics with it").push("nobody was ever told that the disk is full".into());
+    // A log that was just checkpointed has room for a while, so some fillings have no effect. If none of them has one, the test shows
+    // nothing.
+    if refusals == 0 {
+        load.wrong.lock().expect("the lock is not poisoned").push("no client was ever refused because of the full disk".into());
     }
     trial.judge(cluster, load, None).await;
 }
 
-/// A limit on the size of files, which every user may set: writing fails, but not with the word for a full disk.
+/// A limit on the size of files, which every user may set: writes fail, but not with the error for a full disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn sqlite_files_that_must_not_grow() {
     let mut trial = Trial::begin("SQLite's files at their limit").await;
-    // Writing beyond the limit is a signal first, which ends who does not ignore it.
+    // A write beyond the limit first raises a signal that ends a process, unless the process ignores it.
     let builder = builder("").under(&["sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh"]);
     let cluster = Cluster::start(vec![(builder, Vec::new())]).await;
     let load = Load::start(&cluster.roads, 0);
@@ -59,17 +59,17 @@ async fn sqlite_files_that_must_not_grow() {
     squeeze(&mut trial, &cluster, &load, || limit(Some(64 << 10)), || limit(None)).await;
 }
 
-/// A small disk of one's own, which a server has its database on. Dropping it takes it away.
+/// A small disk of its own for a server's database. Dropping it unmounts it.
 struct Disk {
     folder: TempDir,
-    /// Whether this process has mounted it. If not, the server does, where nobody else sees it.
+    /// Whether this process has mounted it. If not, the server mounts it in a namespace of its own.
     is_mounted: bool,
 }
 
-/// Large enough that only the ballast fills it: the log alone may grow to 64 MB before it is folded back.
+/// Large enough that only the ballast fills it: the log alone may grow to 64 MB before a checkpoint.
 const SIZE: &str = "256m";
 
-/// Mounts the disk on the folder and goes on as the server.
+/// Mounts the disk on the folder, and then executes the server.
 const MOUNT_AND_SERVE: &str = "mount -t tmpfs -o size=\"$0\" tmpfs \"$1\" && shift && exec \"$@\"";
 /// A namespace of its own, in which every user may mount.
 const ALONE: [&str; 6] = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"];
@@ -96,7 +96,7 @@ impl Disk {
         self.folder.path()
     }
 
-    /// The server with its database on the disk.
+    /// A builder of a server with its database on the disk.
     fn builder(&self) -> ServerBuilder {
         let builder = builder(&format!("store: {{ url: 'sqlite:{}' }}\n", self.path().join("windlass.db").display()));
         if self.is_mounted {
@@ -106,13 +106,13 @@ impl Disk {
         builder.under(&[&ALONE[..], &[MOUNT_AND_SERVE, SIZE, path]].concat())
     }
 
-    /// What takes the room, by the way that the server's process has to it.
+    /// The file that fills the disk, by a path through the server's process.
     fn ballast(&self, server: u32) -> PathBuf {
         let path = self.path().strip_prefix("/").expect("a folder has a whole path");
         Path::new(&format!("/proc/{server}/root")).join(path).join("ballast")
     }
 
-    /// Fills it to the last byte.
+    /// Fills the disk to the last byte.
     fn fill(&self, server: u32) {
         use std::io::Write;
         let mut file = std::fs::File::create(self.ballast(server)).expect("a file can be made");
@@ -121,7 +121,7 @@ impl Disk {
         }
     }
 
-    /// Makes room again.
+    /// Frees the space again.
     fn clear(&self, server: u32) {
         std::fs::remove_file(self.ballast(server)).expect("the ballast was there");
     }

@@ -1,4 +1,4 @@
-//! Servers that are killed and servers that are stopped, in the middle of their work.
+//! Servers that are killed or stopped in the middle of their work.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +11,22 @@ use crate::{
     notes::Notes,
 };
 
-/// Agents that have turns all the time.
+/// Agents that always have a turn.
 const AGENTS: usize = 16;
-/// Their pause behind a turn.
+/// The pause after each turn.
 const PAUSE: Duration = Duration::from_millis(300);
-/// How often a server dies.
+/// The time between two kills.
 const EVERY: Duration = Duration::from_secs(2);
-/// One call in so many is left behind by its service.
+/// A service abandons one call in this number.
 const ABANDON_ONE_IN: u64 = 37;
 
-/// How long servers are killed: in the usual run for a third of the time.
+/// How long servers are killed: a third of the time unless `WINDLASS_LONG=1`.
 fn how_long() -> Duration {
     let is_long = std::env::var("WINDLASS_LONG").is_ok_and(|long| long == "1");
     Duration::from_secs(if is_long { 60 } else { 20 })
 }
 
-/// Kills one server after the other; each is started again when the next one dies.
+/// Kills one server after the other. Each is started again when the next one is killed.
 async fn massacre(trial: &mut Trial, cluster: &mut Cluster, until: Instant) {
     let mut dead = None;
     for victim in (0..cluster.len()).cycle() {
@@ -60,7 +60,7 @@ async fn one_of_three_servers_killed_every_two_seconds_loses_and_doubles_nothing
     let killing = massacre(&mut trial, &mut cluster, until);
     tokio::join!(load.ask_until(AGENTS, until, PAUSE), notes.ask_until(&roads, until), killing);
     let wrong = notes.check(&roads).await;
-    load.wrong.lock().expect("nobody panics with it").extend(wrong);
+    load.wrong.lock().expect("the lock is not poisoned").extend(wrong);
     trial.judge(&cluster, &load, Some((&listener, true))).await;
 }
 
@@ -77,7 +77,7 @@ async fn one_of_three_servers_killed_every_two_seconds_with_nats_never_there() {
     trial.judge(&cluster, &load, None).await;
 }
 
-/// The bell that every PostgreSQL has: nothing is said of another.
+/// The doorbell over PostgreSQL itself, which is used when none is configured.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_of_three_servers_killed_every_two_seconds_with_the_bell_of_the_database() {
     let mut trial = Trial::begin("a server killed every 2 s, with LISTEN and NOTIFY").await;
@@ -109,7 +109,7 @@ async fn a_server_on_sqlite_killed_under_load_loses_and_doubles_nothing() {
     trial.judge(&cluster, &load, Some((&listener, true))).await;
 }
 
-/// Stopped for three leases, in which others take over what it had; then it goes on in the middle of whatever it did.
+/// Stopped for three leases, in which other servers take over its runs. Then it continues in the middle of its work.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_stopped_past_its_lease_doubles_nothing_afterwards() {
     let mut trial = Trial::begin("a server stopped past its lease").await;
@@ -136,6 +136,6 @@ async fn a_server_stopped_past_its_lease_doubles_nothing_afterwards() {
     };
     tokio::join!(load.ask_until(AGENTS, until, PAUSE), notes.ask_until(&cluster.roads, until), stops);
     let wrong = notes.check(&cluster.roads).await;
-    load.wrong.lock().expect("nobody panics with it").extend(wrong);
+    load.wrong.lock().expect("the lock is not poisoned").extend(wrong);
     trial.judge(&cluster, &load, Some((&listener, true))).await;
 }

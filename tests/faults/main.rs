@@ -1,7 +1,7 @@
-//! Real faults, over the real binary and real servers: processes killed and stopped, NATS and PostgreSQL gone in the middle of
-//! things, cut wires, full disks, wrong clocks. Behind each of them a checker reads the histories.
+//! Real faults, with the real binary and real servers: killed and stopped processes, NATS and PostgreSQL unavailable in the middle of work,
+//! cut connections, full disks, wrong clocks. After each fault a checker reads the histories.
 //!
-//! `WINDLASS_LONG=1` kills for 60 s where the usual run kills for 20 s.
+//! With `WINDLASS_LONG=1` servers are killed for 60 s instead of 20 s.
 
 mod checker;
 mod clocks;
@@ -29,7 +29,7 @@ use windlass_tests::Listener;
 use cluster::Cluster;
 use load::Load;
 
-/// How many tests there are: behind the last of them stands the sum.
+/// The number of tests: the last one prints the sum.
 const TESTS: u32 = 19;
 
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -37,7 +37,7 @@ static FAULTS: AtomicU32 = AtomicU32::new(0);
 static VIOLATIONS: AtomicU32 = AtomicU32::new(0);
 static OVER: AtomicU32 = AtomicU32::new(0);
 
-/// One fault after the other: each needs the whole machine, and has it to itself.
+/// One trial. Trials run one after the other, because each needs the whole machine.
 struct Trial {
     name: &'static str,
     began: Instant,
@@ -53,18 +53,18 @@ impl Trial {
     }
 
     /// Reads everything back, and fails if anything is wrong.
-    async fn judge(&mut self, cluster: &Cluster, load: &Arc<Load>, heard: Option<(&Listener, bool)>) {
+    async fn judge(&mut self, cluster: &Cluster, load: &Arc<Load>, published: Option<(&Listener, bool)>) {
         load.end();
         let mut wrong = checker::check(&cluster.roads, load).await;
-        if let Some((listener, is_whole)) = heard {
-            wrong.extend(checker::check_heard(listener, load, is_whole).await);
+        if let Some((listener, is_whole)) = published {
+            wrong.extend(checker::check_published(listener, load, is_whole).await);
         }
         wrong.extend(cluster.complaints());
         let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let numbers = format!(
             "{} faults, {} turns, {} calls abandoned, {} decisions, {} requests repeated",
             self.faults,
-            load.turns.lock().expect("nobody panics with it").len(),
+            load.turns.lock().expect("the lock is not poisoned").len(),
             count(&load.abandoned),
             count(&load.decided),
             count(&cluster.roads.repeated),
@@ -84,7 +84,7 @@ impl Trial {
 
 impl Drop for Trial {
     fn drop(&mut self) {
-        // What never came to its end is a violation, whatever it was.
+        // A trial without a verdict counts as a violation.
         VIOLATIONS.fetch_add(u32::from(!self.is_judged), Ordering::Relaxed);
         if OVER.fetch_add(1, Ordering::Relaxed) + 1 == TESTS {
             say(&format!("real faults: {}, violations: {}", FAULTS.load(Ordering::Relaxed), VIOLATIONS.load(Ordering::Relaxed)));
@@ -92,7 +92,7 @@ impl Drop for Trial {
     }
 }
 
-/// Past the test program's own capture: these lines are for whoever runs the tests.
+/// Prints a line past libtest's capture, for the person who runs the tests.
 fn say(line: &str) {
     let _ = std::io::stderr().lock().write_all(format!("{line}\n").as_bytes());
 }

@@ -1,5 +1,5 @@
-//! Writes that the servers start themselves: notes at an MCP server, asked for as responses. The MCP server outlives every fault,
-//! and its book says how often each call was truly started.
+//! Writes that the servers execute themselves: notes at an MCP server, requested as responses. The MCP server outlives every fault, and its
+//! records show how often each call was really started.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,38 +16,38 @@ use crate::{cluster::Roads, say};
 
 /// The tool that writes.
 const WRITE: &str = "write_note";
-/// How long a write takes: long enough that faults fall into it.
+/// The duration of a write: long enough that faults interrupt some writes.
 const WRITE_MS: u64 = 600;
-/// How many ask for notes all the time.
+/// The number of concurrent writers.
 const WRITERS: usize = 9;
-/// So many notes are under way before a fault that is to fall into one, at whichever server.
+/// This many notes are in progress before a fault that is meant to interrupt one, at any server.
 const BUSY: usize = 6;
-/// How often each of them looks.
+/// The polling interval of each writer.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long a response may take before it counts as wedged.
+/// The time after which a response counts as wedged.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The MCP server, and what was asked for.
+/// The MCP server, and the requested responses.
 pub struct Notes {
     server: McpServer,
-    /// The runs of responses that were acknowledged.
+    /// The runs of acknowledged responses.
     runs: Mutex<Vec<String>>,
     wrong: Mutex<Vec<String>>,
 }
 
 impl Notes {
-    /// The MCP server, and nobody who asks yet.
+    /// Starts the MCP server. No response is requested yet.
     pub async fn start() -> Self {
         let server = McpServer::with(McpManners { write_ms: WRITE_MS, ..McpManners::default() }).await;
         Notes { server, runs: Mutex::default(), wrong: Mutex::default() }
     }
 
-    /// What servers are told of it. It stands before all other configuration.
+    /// The configuration for the servers. It comes before all other configuration.
     pub fn config(&self) -> String {
         format!("  mcp: [ {{ label: notes, url: '{}' }} ]\n", self.server.url)
     }
 
-    /// Asks for one response after the other until a moment, and waits for the end of each.
+    /// Requests one response after the other until this moment, and waits for the end of each.
     pub async fn ask_until(&self, roads: &Roads, until: Instant) {
         let writer = async |writer: usize| {
             let mut number = 0;
@@ -59,7 +59,7 @@ impl Notes {
         join_all((0..WRITERS).map(writer)).await;
     }
 
-    /// Waits until so many notes are under way that hardly a server has none; or for the end of the asking.
+    /// Waits until `BUSY` notes are in progress, so that almost every server has one, or until the writers stop.
     pub async fn busy(&self, until: Instant) {
         while self.server.running(WRITE) < BUSY && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -71,7 +71,7 @@ impl Notes {
         let body = json!({ "model": "script", "input": "note", "background": true, "tools": tools });
         let id = roads.post("/v1/responses", &body, Some(key)).await.ok()["id"].as_str().expect("a response has an id").to_owned();
         let run = id.replace("resp_", "run_");
-        self.runs.lock().expect("nobody panics with it").push(run.clone());
+        self.runs.lock().expect("the lock is not poisoned").push(run.clone());
         let began = Instant::now();
         loop {
             let view = roads.get(&format!("/v1/windlass/runs/{run}")).await;
@@ -90,7 +90,7 @@ impl Notes {
         }
     }
 
-    /// A person looks into the book: what stands there is recorded, what does not is released.
+    /// A person looks at the MCP server's records: a write that was executed is recorded, another one is released.
     async fn decide(&self, roads: &Roads, run: &str, view: &Value) {
         let open = view["calls"]["open"].as_array().cloned().unwrap_or_default();
         let parked = open.iter().filter(|call| call["progress"] == "parked").map(|call| {
@@ -109,7 +109,7 @@ impl Notes {
         }
     }
 
-    /// How often each call was started.
+    /// The number of starts of each call.
     fn starts(&self) -> BTreeMap<String, usize> {
         let mut starts = BTreeMap::new();
         for start in self.server.starts(WRITE) {
@@ -119,18 +119,18 @@ impl Notes {
     }
 
     fn complain(&self, what: String) {
-        self.wrong.lock().expect("nobody panics with it").push(what);
+        self.wrong.lock().expect("the lock is not poisoned").push(what);
     }
 
-    /// Everything that is wrong: each response ended with its one note, which was started once, and once more for each time that
-    /// a person let it.
+    /// Everything that is wrong: each response ended with its one note, which was started once, and once more for each time that a person
+    /// released it.
     pub async fn check(&self, roads: &Roads) -> Vec<String> {
-        let runs = self.runs.lock().expect("nobody panics with it").clone();
+        let runs = self.runs.lock().expect("the lock is not poisoned").clone();
         let starts = self.starts();
         let (mut known, mut parked) = (BTreeSet::new(), 0);
         for run in &runs {
             let path = format!("/v1/windlass/runs/{run}");
-            let told = roads.get(&path).await["task_status"].clone();
+            let status = roads.get(&path).await["task_status"].clone();
             let journal = roads.get(&format!("{path}/journal?limit=1000")).await;
             let events = || journal["entries"].as_array().into_iter().flatten().map(|entry| &entry["event"]);
             let calls = roads.get(&format!("{path}/calls?limit=1000")).await["calls"].clone();
@@ -139,8 +139,8 @@ impl Notes {
             let (started, released, reported) = (starts.get(&id).copied().unwrap_or_default(), count("call_released"), count("reported"));
             parked += count("call_parked");
             let is_one = calls.as_array().is_some_and(|calls| calls.len() == 1);
-            if told != "success" || !is_one || calls[0]["effect"] != "write" || reported != 1 || count("lease_ended") != 0 {
-                self.complain(format!("{run} ended with {told}, its write was reported {reported} times: {calls}"));
+            if status != "success" || !is_one || calls[0]["effect"] != "write" || reported != 1 || count("lease_ended") != 0 {
+                self.complain(format!("{run} ended with {status}, its write was reported {reported} times: {calls}"));
             }
             if started == 0 || started > 1 + released {
                 self.complain(format!("the note {id} was started {started} times, and released {released} times"));
@@ -148,13 +148,13 @@ impl Notes {
             known.insert(id);
         }
         for id in starts.keys().filter(|id| !known.contains(*id)) {
-            self.complain(format!("the note {id} was started for nobody"));
+            self.complain(format!("the note {id} was started without a request"));
         }
-        // A fault that falls into no write shows nothing of writes.
+        // A fault that interrupts no write shows nothing about writes.
         if parked == 0 {
             self.complain("no note was ever cut short".to_owned());
         }
         say(&format!("notes written by the servers: {}, {parked} of them parked", runs.len()));
-        self.wrong.lock().expect("nobody panics with it").clone()
+        self.wrong.lock().expect("the lock is not poisoned").clone()
     }
 }

@@ -1,4 +1,4 @@
-//! What the servers stand on goes away in the middle of things: NATS, PostgreSQL, and the wire to it.
+//! The services that the servers depend on become unavailable in the middle of work: NATS, PostgreSQL, and the connection to it.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use windlass_tests::{NatsServer, Proxy, postgres::Server as Postgres};
 
 use crate::{Trial, cluster::Cluster, load::Load};
 
-/// Agents that have turns all the time.
+/// Agents that always have a turn.
 const AGENTS: usize = 16;
-/// Their pause behind a turn.
+/// The pause after each turn.
 const PAUSE: Duration = Duration::from_millis(200);
-/// One call in so many is left behind by its service.
+/// A service abandons one call in this number.
 const ABANDON_ONE_IN: u64 = 37;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -32,11 +32,11 @@ async fn nats_killed_and_started_again() {
         tokio::time::sleep(Duration::from_millis(1000)).await;
     };
     load.ask_beside(AGENTS, PAUSE, faults).await;
-    // A subscriber that is not there hears nothing, and is owed nothing.
+    // Core NATS delivers nothing to a subscriber that is not connected.
     trial.judge(&cluster, &load, Some((&listener, false))).await;
 }
 
-/// PostgreSQL loses everything it has not flushed, and is gone for a while.
+/// PostgreSQL loses everything that it has not flushed, and is down for a while.
 #[tokio::test(flavor = "multi_thread")]
 async fn postgresql_cut_off_in_the_middle_of_commits() {
     let mut trial = Trial::begin("PostgreSQL cut off").await;
@@ -47,7 +47,7 @@ async fn postgresql_cut_off_in_the_middle_of_commits() {
     let cluster = Cluster::three(&format!("store: {{ url: '{}' }}\n{}", database.url, nats.config())).await;
     let load = Load::start(&cluster.roads, ABANDON_ONE_IN);
     let faults = async {
-        // The last one takes longer than a commit is tried for, and than every lease.
+        // The last outage is longer than the time for which a commit is retried, and longer than every lease.
         for away in [0, 300, 1500, 7000] {
             tokio::time::sleep(Duration::from_millis(1500)).await;
             tokio::task::block_in_place(|| postgres.cut());
@@ -67,8 +67,8 @@ async fn connections_to_postgresql_cut_also_in_the_middle_of_a_reply() {
     let nats = NatsServer::start().await;
     let listener = nats.listen().await;
     let database = Postgres::shared().database_alone().await;
-    let (user, rest) = database.url.split_once('@').expect("a user stands in front of the address");
-    let (target, name) = rest.split_once('/').expect("a database stands behind the address");
+    let (user, rest) = database.url.split_once('@').expect("a user comes before the address");
+    let (target, name) = rest.split_once('/').expect("a database comes after the address");
     let proxy = Proxy::start(target).await;
     let url = format!("{user}@{}/{name}", proxy.address());
     let cluster = Cluster::three(&format!("store: {{ url: '{url}' }}\n{}", nats.config())).await;
@@ -83,7 +83,7 @@ async fn connections_to_postgresql_cut_also_in_the_middle_of_a_reply() {
             }
             trial.faults += 1;
             if round % 4 == 3 {
-                // Longer than a lease: everybody counts as lost, and nobody can take over.
+                // Longer than a lease: every server counts as dead, and none can take over.
                 tokio::time::sleep(Duration::from_millis(1500)).await;
                 proxy.refuse(false);
             }

@@ -17,7 +17,7 @@ agents:
   ada: { tools: [echo, pay, last], instructions: Be brief. }
 ";
 
-/// Everything that can be read of a run and of its agent.
+/// Reads everything that the API shows of a run and of its agent.
 async fn read_all(t: &mut Transcript, server: &Server, run: &str) {
     let shown = t.get(server, &format!("/v1/windlass/runs/{run}")).await;
     t.get(server, &format!("/v1/windlass/runs/{run}/journal")).await;

@@ -1,6 +1,6 @@
 //! Databases that an earlier version left behind, with runs in the middle of something: this version opens them and continues the runs.
 //!
-//! The files in `databases/` are SQL. `WINDLASS_UPDATE_GOLDEN=1` writes the one of the present schema anew, with a server that is killed
+//! The files in `databases/` are SQL. `WINDLASS_UPDATE_GOLDEN=1` rewrites the one of the present schema, with a server that is killed
 //! while a run is suspended, a write is parked and a reply is being streamed. Files of earlier schemas can't be made again: keep them.
 
 use std::{fs, path::PathBuf};

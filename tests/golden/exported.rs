@@ -1,4 +1,4 @@
-//! `windlass export`.
+//! The output of `windlass export`.
 
 use std::process::Command;
 

@@ -1,6 +1,6 @@
-//! Golden transcripts: what a server answers, byte for byte, to requests of every API. The file of each transcript is in `transcripts/`.
+//! Golden transcripts: the server's answers to requests of every API, byte for byte. The file of each transcript is in `transcripts/`.
 //!
-//! A change of the code that is not meant to change the wire leaves these files as they are. `WINDLASS_UPDATE_GOLDEN=1` writes them anew.
+//! A change of the code that is not meant to change the wire leaves these files as they are. `WINDLASS_UPDATE_GOLDEN=1` rewrites them.
 
 mod agents;
 mod databases;

@@ -1,4 +1,4 @@
-//! Commands and events on NATS.
+//! The commands and events published on NATS.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,11 +17,11 @@ async fn messages_on_nats() {
     tokio::spawn(async move {
         while let Some(message) = subscription.next().await {
             if message.subject.starts_with("windlass._") {
-                // The server asks NATS for an echo of its own message, under a random subject.
+                // The server asks NATS to echo its own message, with a random subject.
                 continue;
             }
             let headers = message.headers.iter().flat_map(|headers| headers.iter());
-            // The trace is drawn at random.
+            // The trace is random.
             let mut headers: Vec<String> = headers
                 .filter(|(name, _)| name.as_ref() as &str != "traceparent")
                 .map(|(name, values)| format!("{name}: {}", values.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")))
@@ -47,7 +47,7 @@ async fn messages_on_nats() {
     assert!(count() > 5, "a turn with a tool has more messages");
     let mut transcript = Transcript::default();
     let mut all = messages.lock().expect("no task panics with it").clone();
-    // Commands and events are published side by side; each kind is in order.
+    // Commands and events are published concurrently; each kind is in order.
     all.sort_by_key(|message| message.contains(".evt."));
     all.iter().for_each(|message| transcript.line(message));
     transcript.check("nats");

@@ -79,7 +79,7 @@ impl Transcript {
         writeln!(self.text, "{line}").expect("a string takes text");
     }
 
-    /// Compares the transcript with its file, or writes the file if the environment says so.
+    /// Compares the transcript with its file, or writes the file if `WINDLASS_UPDATE_GOLDEN=1` is set.
     pub fn check(self, name: &str) {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/transcripts").join(format!("{name}.txt"));
         if std::env::var_os("WINDLASS_UPDATE_GOLDEN").is_some() {
@@ -93,7 +93,7 @@ impl Transcript {
     }
 }
 
-/// The names that stand for what differs from run to run: ids by the order of their appearance, times, ports.
+/// The placeholders for values that differ between executions: ids by the order of their appearance, times, ports.
 #[derive(Default)]
 struct Names {
     ids: BTreeMap<String, usize>,

@@ -1,6 +1,6 @@
-//! Servers that share a database ring each other: over NATS, or over the database itself.
+//! Servers that share a database ring each other's doorbell, over NATS or over the database itself.
 //!
-//! The sweep is so slow here that within a test's patience it finds nothing. What happens happens because somebody rang.
+//! The sweep is so slow here that it finds nothing within a test's patience. All progress comes from the doorbell.
 
 use serde_json::{Value, json};
 use windlass_tests::{
@@ -15,7 +15,7 @@ fn builder(database: &Database, more: &str) -> ServerBuilder {
     ServerBuilder::new(&format!("{slow}store: {{ url: '{}' }}\n{more}", database.url))
 }
 
-/// One server has room for one agent, and that one hangs. Whatever else it takes, the other one has to do.
+/// One server has room for one agent, whose model call hangs. The other server has to do all further work.
 async fn helped(database: &Database, doorbell: &str) {
     let model = FakeModel::start(vec![Scene::Hang, Scene::Say("helped")]).await;
     let more = format!("{}{doorbell}", model.config());
@@ -23,7 +23,7 @@ async fn helped(database: &Database, doorbell: &str) {
     let free = builder(database, &more).start().await;
     full.enqueue("hog", "never ends").await;
     model.asked_times(1).await;
-    // Both have to be connected: the first ring may go to nobody.
+    // Both have to be connected, because the first ring may reach no subscriber.
     let mut runs = Vec::new();
     let ended = loop {
         let run = full.enqueue(&format!("agent-{}", runs.len()), "go").await;
@@ -39,10 +39,10 @@ async fn helped(database: &Database, doorbell: &str) {
         if ended["status"] == "ended" {
             break ended;
         }
-        assert!(runs.len() < 50, "nobody ever hears a ring:\n{}", free.log());
+        assert!(runs.len() < 50, "no server ever gets a ring:\n{}", free.log());
     };
     assert_eq!(free.content(&ended["deliverable_item_id"]).await["text"], "helped");
-    assert_eq!(full.get("/v1/agents/hog").await.ok()["status"], "running", "and nobody took its run from the one that works on it");
+    assert_eq!(full.get("/v1/agents/hog").await.ok()["status"], "running", "and no other server took the run");
 }
 
 #[tokio::test]
@@ -56,14 +56,14 @@ async fn over_the_database_a_server_without_room_is_helped_at_once() {
     helped(&Postgres::shared().database().await, "").await;
 }
 
-/// A run is asked for here, its call is claimed and answered there, and its events are read at both.
+/// A run is enqueued at one server, its call is claimed and answered at the other, and its events are read at both.
 async fn side_by_side(one: &Server, other: &Server) {
     let run = one.enqueue("a", "call echo").await;
     let claim = json!({ "worker": "w", "max": 1, "lease_s": 60, "wait_s": 20 });
     let claimed = other.post("/v1/tools/echo/claim", claim).await.ok();
     other.report(&claimed["calls"][0], json!("there")).await.ok();
-    let told = |events: Vec<windlass_tests::SseEvent>| events.into_iter().map(|event| (event.id, event.data)).collect::<Vec<_>>();
-    assert_eq!(told(one.events_until_end("a", &run).await), told(other.events_until_end("a", &run).await));
+    let events_of = |events: Vec<windlass_tests::SseEvent>| events.into_iter().map(|event| (event.id, event.data)).collect::<Vec<_>>();
+    assert_eq!(events_of(one.events_until_end("a", &run).await), events_of(other.events_until_end("a", &run).await));
     assert_eq!(one.run(&run).await["task_status"], "success");
 }
 
@@ -85,7 +85,7 @@ async fn two_servers_publish_one_outbox() {
     let nats = NatsServer::start().await;
     let listener = nats.listen().await;
     let database = Postgres::shared().database().await;
-    // One of them at a time has the outbox, and may have to find by itself what the other one leaves there.
+    // One of them at a time owns the outbox, and may have to find by itself the rows that the other one leaves.
     let config = format!("{CONFIG}store: {{ url: '{}' }}\n{}", database.url, nats.config());
     let (one, other) = (ServerBuilder::new(&config).start().await, ServerBuilder::new(&config).start().await);
     let mut expected = 0;
@@ -94,11 +94,11 @@ async fn two_servers_publish_one_outbox() {
         let call = served.claim("echo").await;
         served.report(&call, json!("there")).await.ok();
         asked.ended(&run).await;
-        listener.told_end(&run).await;
+        listener.wait_for_end(&run).await;
         let events = served.events_until_end("a", &run).await;
         expected += events.iter().filter(|event| event.data["agent_turn_id"] == run.as_str()).count() + 2;
     }
-    windlass_tests::until("everything is told", || async { (listener.once().len() >= expected).then_some(()) }).await;
+    windlass_tests::until("everything is published", || async { (listener.once().len() >= expected).then_some(()) }).await;
     assert_eq!(listener.once().len(), expected);
 }
 
@@ -118,11 +118,11 @@ async fn c_009_garbage_on_the_bell_changes_nothing() {
         vec![b'x'; 1_000_000],
         b"{}".to_vec(),
         b"[99,[[\"agent\",\"default\",\"nobody\"],[\"work\",\"default\",\"nobody\"],[\"tool\",\"nobody\",\"nothing\"]]]".to_vec(),
-        // True words, of a node that does not exist.
+        // Valid content, from a node that does not exist.
         b"[99,[[\"agent\",\"default\",\"a\"],[\"work\",\"default\",\"a\"],[\"tool\",\"default\",\"echo\"]]]".to_vec(),
         json!([99, vec![["work", "default", "a"]; 10_000]]).to_string().into_bytes(),
     ];
-    // Noise that is the same in every run.
+    // Pseudo-random bytes, which are the same in every execution.
     let mut seed = 7_u64;
     for length in 0..200 {
         garbage.push((0..length).map(|_| next(&mut seed)).collect());
@@ -139,7 +139,7 @@ async fn c_009_garbage_on_the_bell_changes_nothing() {
     assert_eq!(server.ended(&run).await["task_status"], "success");
 }
 
-/// All that can be seen of the agent `a` and its run.
+/// Everything that the API shows of the agent `a` and its run.
 async fn everything(server: &Server, run: &str) -> Value {
     json!([
         server.get("/v1/agents/a").await.ok(),

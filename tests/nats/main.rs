@@ -1,11 +1,11 @@
-//! Over real NATS: what is published, what a tool service makes of it, and what happens when NATS is not there.
+//! With a real NATS server: the published messages, a tool service that uses them, and outages of NATS.
 
 mod bells;
 mod outage;
 mod published;
 mod service;
 
-/// What the servers here are configured with, besides NATS.
+/// The configuration of the servers here, besides NATS.
 const CONFIG: &str = "
 limits: { sweep_interval: 50ms }
 tools:

@@ -1,4 +1,4 @@
-//! NATS is late, goes away, never comes, or refuses us. Work goes on all the same, and nothing is lost from the outbox.
+//! NATS is late, goes down, never comes up, or refuses the server. Work continues all the same, and the outbox loses nothing.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +15,20 @@ async fn whole_run(server: &Server, agent: &str) -> String {
     run
 }
 
-/// Everything that was published of these runs, by run, is complete and came in the order of the journal.
+/// Everything published of these runs is complete and came in the order of the journal.
 async fn complete(listener: &Listener, server: &Server, runs: &[(String, String)]) {
     for (_, run) in runs {
-        listener.told_end(run).await;
+        listener.wait_for_end(run).await;
     }
-    let mut told: BTreeMap<String, Vec<(u64, u64)>> = BTreeMap::new();
+    let mut published: BTreeMap<String, Vec<(u64, u64)>> = BTreeMap::new();
     for message in listener.once() {
         let mut parts = message.id.split('.');
         let run = parts.next().expect("a run").to_owned();
         let mut number = || parts.next().expect("a number").parse().expect("a number");
-        told.entry(run).or_default().push((number(), number()));
+        published.entry(run).or_default().push((number(), number()));
     }
     for (agent, run) in runs {
-        let places = &told[run];
+        let places = &published[run];
         assert!(places.is_sorted(), "{run}: {places:?}");
         let streamed = server.events_until_end(agent, run).await;
         let of_run = streamed.iter().filter(|event| event.data["agent_turn_id"] == run.as_str()).count();
@@ -40,8 +40,8 @@ fn waiting(server: &Server) -> i64 {
     server.number("SELECT count(*) FROM outbox")
 }
 
-fn lines(server: &Server, words: &str) -> usize {
-    server.log().lines().filter(|line| line.contains(words)).count()
+fn lines(server: &Server, text: &str) -> usize {
+    server.log().lines().filter(|line| line.contains(text)).count()
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn c_005_f_008_nats_may_go_and_come_back_and_nothing_is_lost() {
     let kept = waiting(&server);
     assert!(kept >= 15, "the outbox has {kept} rows");
     assert_eq!(server.run(&before).await["status"], "ended");
-    // Core NATS keeps nothing for those who come later: the listener has to be there first.
+    // Core NATS keeps nothing for later subscribers, so the listener has to be connected first.
     server.signal(rustix::process::Signal::STOP);
     nats.up().await;
     let listener = nats.listen().await;
@@ -106,15 +106,15 @@ async fn nats_killed_again_and_again_loses_nothing() {
         }
     }
     until("the outbox is empty", || async { (waiting(&server) == 0).then_some(()) }).await;
-    // A kill may fall between a message and its confirmation: then two listeners have it, and the id is the same.
-    let mut told: BTreeMap<String, (String, serde_json::Value)> = BTreeMap::new();
-    until("every end was told to somebody", || {
-        told.clear();
+    // A kill may fall between a message and its confirmation. Then the listener has the message twice, with the same id.
+    let mut published: BTreeMap<String, (String, serde_json::Value)> = BTreeMap::new();
+    until("every end was published", || {
+        published.clear();
         for message in listeners.iter().flat_map(Listener::once) {
-            let known = told.entry(message.id.clone()).or_insert_with(|| (message.subject.clone(), message.body.clone()));
+            let known = published.entry(message.id.clone()).or_insert_with(|| (message.subject.clone(), message.body.clone()));
             assert_eq!(*known, (message.subject, message.body));
         }
-        let tasks = told.values().filter(|(subject, _)| subject.ends_with(".task")).count();
+        let tasks = published.values().filter(|(subject, _)| subject.ends_with(".task")).count();
         std::future::ready((tasks == runs.len()).then_some(()))
     })
     .await;
@@ -122,7 +122,7 @@ async fn nats_killed_again_and_again_loses_nothing() {
     for (agent, run) in &runs {
         events += server.events_until_end(agent, run).await.len() + 2;
     }
-    assert_eq!(told.len(), events);
+    assert_eq!(published.len(), events);
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn c_005_without_nats_all_the_time_everything_completes() {
 }
 
 #[tokio::test]
-async fn a_password_lets_us_in_and_is_never_printed() {
+async fn a_password_is_accepted_and_never_printed() {
     let nats = NatsServer::with(&["--user", "ann", "--pass", "s3cr@t"]).await;
     let url = nats.url().replace("nats://", "nats://ann:s3cr%40t@");
     let server = ServerBuilder::new(CONFIG).env("WINDLASS_DOORBELL__URL", &url).env("WINDLASS_LOG", "debug").start().await;
@@ -158,15 +158,15 @@ async fn a_password_lets_us_in_and_is_never_printed() {
     assert!(!status.success() && log.contains("doorbell.url") && !log.contains("s3cret"), "{log}");
 }
 
-/// Two users of a NATS server, of whom ours may not publish on some subjects; who has no name is the other one.
+/// The users of a NATS server: the one of the tests may not publish on some subjects; a connection without a name is the other one.
 fn users(denied: &str) -> String {
     let ours = format!("{{ user: ours, password: p, permissions: {{ publish: {{ deny: [{denied}] }} }} }}");
     format!("no_auth_user: other\nauthorization {{ users: [ {ours}, {{ user: other, password: p }} ] }}\n")
 }
 
-/// A refusal comes later than what it is about, and names no message: what was refused is not forgotten for that.
+/// NATS reports a refusal later than the message it is about, and does not name the message. The refused row must stay in the outbox.
 #[tokio::test]
-async fn what_nats_refuses_stays_and_is_sent_once_it_is_let() {
+async fn what_nats_refuses_stays_and_is_sent_once_it_is_allowed() {
     let folder = tempfile::TempDir::new().expect("a folder for a configuration");
     let file = folder.path().join("nats.conf");
     std::fs::write(&file, users("\"windlass.*.evt.>\", \"windlass.bell\"")).expect("a configuration can be written");
@@ -177,21 +177,21 @@ async fn what_nats_refuses_stays_and_is_sent_once_it_is_let() {
     let run = whole_run(&server, "a").await;
     until("a page was refused", || async { (lines(&server, "publishing stopped") == 1).then_some(()) }).await;
     assert!(waiting(&server) > 0);
-    // By its name and its body; where a page is let in the middle, what comes first is not what was first.
+    // By id and body. If NATS allows a subject in the middle of a page, the first message to arrive is not the first of the page.
     let events = || -> BTreeMap<String, String> {
         let all = listener.once().into_iter().filter(|message| message.subject.contains(".evt."));
         all.map(|message| (message.id, format!("{} {}", message.subject, message.body))).collect()
     };
     assert!(events().is_empty(), "NATS takes none of them");
-    // Rings are refused still: that one is lost stops nothing.
+    // Doorbell messages are still refused. Their loss stops nothing.
     std::fs::write(&file, users("\"windlass.bell\"")).expect("a configuration can be written");
     nats.reload();
     until("everything is published", || async { (waiting(&server) == 0).then_some(()) }).await;
-    listener.told_end(&run).await;
+    listener.wait_for_end(&run).await;
     let streamed = server.events_until_end("a", &run).await;
     let mut owed: Vec<String> = streamed.iter().map(|event| format!("windlass.default.{} {}", event.event, event.data)).collect();
-    let mut told: Vec<String> = events().into_values().collect();
+    let mut published: Vec<String> = events().into_values().collect();
     owed.sort();
-    told.sort();
-    assert_eq!(told, owed);
+    published.sort();
+    assert_eq!(published, owed);
 }

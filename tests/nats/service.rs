@@ -1,4 +1,4 @@
-//! A tool service that lives on NATS: it hears of calls there, claims them over HTTP, and reports.
+//! A tool service that uses NATS: it gets commands there, claims the calls over HTTP, and reports.
 
 use std::{
     collections::BTreeMap,
@@ -11,10 +11,10 @@ use windlass_tests::{NatsServer, Server, ServerBuilder, until};
 
 use crate::CONFIG;
 
-/// How often each call was started.
+/// The number of starts of each call.
 type Started = Arc<Mutex<BTreeMap<String, u32>>>;
 
-/// Subscribes to a tool's commands. A command is only a bell: what is started is what the claim gives.
+/// Subscribes to a tool's commands. A command is only a doorbell: the service starts what the claim returns.
 async fn service(nats: &NatsServer, server: &Server, tool: &'static str, worker: String) -> Started {
     let mut commands = nats.client().await.subscribe(format!("windlass.default.cmd.tool.{tool}")).await.expect("a subscription");
     let started = Started::default();
@@ -30,7 +30,7 @@ async fn service(nats: &NatsServer, server: &Server, tool: &'static str, worker:
             let answer: Value = serde_json::from_slice(&answer.bytes().await.unwrap_or_default()).unwrap_or_default();
             for call in answer["calls"].as_array().into_iter().flatten() {
                 let id = call["tool_call_id"].as_str().expect("a call has an id").to_owned();
-                *ledger.lock().expect("nobody panics with it").entry(id).or_default() += 1;
+                *ledger.lock().expect("the lock is not poisoned").entry(id).or_default() += 1;
                 let report = json!({
                     "agent_turn_id": call["agent_turn_id"], "tool_call_id": call["tool_call_id"], "status": "success", "result": "served",
                 });
@@ -56,8 +56,8 @@ async fn a_service_on_nats_answers_by_report() {
         let ended = server.ended(run).await;
         assert_eq!(server.content(&ended["deliverable_item_id"]).await["text"], "The results are: pay gave served");
     }
-    let mut all = started.lock().expect("nobody panics with it").clone();
-    all.extend(other.lock().expect("nobody panics with it").clone());
+    let mut all = started.lock().expect("the lock is not poisoned").clone();
+    all.extend(other.lock().expect("the lock is not poisoned").clone());
     assert_eq!((all.len(), all.values().sum::<u32>()), (20, 20), "each call was started once, by one of the two");
 }
 
@@ -69,22 +69,22 @@ async fn a_doubled_command_starts_nothing_twice() {
     let started = service(&nats, &server, "pay", "w1".into()).await;
     let run = server.enqueue("a", "call pay").await;
     server.ended(&run).await;
-    let commands = listener.heard("windlass.default.cmd.tool.pay", 1).await;
+    let commands = listener.wait_for("windlass.default.cmd.tool.pay", 1).await;
     let again = nats.client().await;
     for _ in 0..10 {
         again.publish(commands[0].subject.clone(), commands[0].body.to_string().into()).await.expect("a command is doubled");
     }
-    // The next call is served behind all of the doubled commands.
+    // The service handles the next call after all of the duplicated commands.
     again.flush().await.expect("they are sent");
     let run = server.enqueue("a", "call pay").await;
     server.ended(&run).await;
-    let started = started.lock().expect("nobody panics with it").clone();
+    let started = started.lock().expect("the lock is not poisoned").clone();
     assert_eq!(started.values().copied().collect::<Vec<_>>(), [1, 1], "{started:?}");
 }
 
-/// A service that missed every command finds its calls by asking.
+/// A service that missed every command finds its calls by claiming.
 #[tokio::test]
-async fn a_service_that_heard_nothing_finds_its_calls() {
+async fn a_service_that_missed_every_command_finds_its_calls() {
     let nats = NatsServer::start().await;
     let server = ServerBuilder::new(&format!("{CONFIG}{}", nats.config())).start().await;
     let run = server.enqueue("a", "call pay").await;

@@ -1,16 +1,16 @@
-//! Wrong requests: each gets a 400 that names the parameter, in the shape that OpenAI's clients read, and leaves nothing behind.
+//! Invalid requests: each gets a 400 that names the parameter, in the shape that OpenAI's clients parse, and changes nothing.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{Mode, ServerBuilder, in_every_mode, responses::check_refusal};
 
-use crate::stage::{ask, ask_with, function, scripted, with};
+use crate::support::{ask, ask_with, function, scripted, with};
 
 fn user(content: Value) -> Value {
     json!({ "role": "user", "content": content })
 }
 
-/// What is sent besides an input, the parameter that is named, and the code.
+/// Fields in addition to an input, the parameter that the error names, and its code.
 fn fields() -> Vec<(Value, &'static str, &'static str)> {
     vec![
         (json!({ "model": 7 }), "model", "invalid_type"),
@@ -102,10 +102,10 @@ async fn a_046_every_wrong_request_gets_a_400_that_names_the_parameter() {
     in_every_mode(async |mode| {
         for (more, param, code) in fields().into_iter().chain(tools()).chain(items()) {
             if mode == Mode::Socket && ["stream", "background"].iter().any(|word| more.get(word).is_some()) {
-                // There it is always a stream, whatever is said of it.
+                // A socket always streams, whatever the request says.
                 continue;
             }
-            // What the case itself says of the mode is what counts.
+            // The case's own fields override those of the mode.
             let body = with(mode.asks(ask("hi")), more.clone());
             let answer = match mode {
                 Mode::Socket => server.socket().await.refusal(body).await,
@@ -172,7 +172,7 @@ async fn a_046_unknown_fields_items_and_tools_are_tolerated() {
 }
 
 #[tokio::test]
-async fn who_is_not_known_or_may_not_is_told_so() {
+async fn unknown_and_unauthorized_clients_get_an_error() {
     let config = "
 models: [ { name: m, provider: scripted } ]
 auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token: narrow-token-of-22-characters, scopes: ['runs:read'] } ] }
@@ -210,7 +210,7 @@ async fn what_is_not_there_is_a_404() {
             assert_eq!(answer.status, 404, "{method} {id}{path}: {}", answer.body);
         }
     }
-    // A run of another door is no response.
+    // A run of the agents API is not a response.
     let run = server.enqueue("ada", "hi").await;
     server.ended(&run).await;
     let id = run.replace("run_", "resp_");
@@ -218,11 +218,11 @@ async fn what_is_not_there_is_a_404() {
 }
 
 #[tokio::test]
-async fn a_046_arguments_that_are_no_json_are_told_to_the_model() {
+async fn a_046_arguments_that_are_no_json_are_reported_to_the_model() {
     let script = "laps: [ { calls: [{ tool: echo, arguments: '{broken' }, { tool: echo, arguments: '' }] }, { text: sorry } ]";
     let (server, tools) = scripted(script).await;
     in_every_mode(async |mode| {
-        let made = server.respond(mode, ask_with("go", &[crate::stage::mcp()])).await;
+        let made = server.respond(mode, ask_with("go", &[crate::support::mcp()])).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "sorry"));
         let calls = made.items("mcp_call");
         assert_eq!((&calls[0]["status"], &calls[1]["status"]), (&json!("failed"), &json!("completed")));

@@ -1,10 +1,12 @@
-//! Whose word counts where several have one: limits of a request and of its agent, deadlines of tools, names of tools, and the spelling of
-//! a status.
+//! Which setting wins where several exist: limits of a request and of its agent, deadlines of tools, names of tools, and the name of a
+//! status.
 
 use serde_json::json;
 use windlass_tests::{FakeModel, McpServer, Mode, Scene, ServerBuilder};
 
-use crate::stage::{ask_with, function, mcp, offered, on_stage, scripted_with, theatre, theatre_with, with};
+use crate::support::{
+    ask_with, function, mcp, offered, scripted_with, server_for_model, server_with_model, server_with_model_and_config, with,
+};
 
 #[tokio::test]
 async fn a_016_a_request_cannot_have_more_turns_than_its_agent() {
@@ -32,7 +34,7 @@ tools: {{ external: [ {{ name: look_up, effect: read, deadline: {own} }} ] }}\n"
         let body = json!({ "model": "m", "input": "go", "windlass": { "tools": ["look_up"] } });
         let made = server.respond(Mode::Plain, body).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "done"));
-        assert_eq!(made.items("mcp_call")[0]["status"], "failed", "nobody answered in time, and the model went on");
+        assert_eq!(made.items("mcp_call")[0]["status"], "failed", "no answer came in time, and the model continued");
     }
 }
 
@@ -40,7 +42,7 @@ tools: {{ external: [ {{ name: look_up, effect: read, deadline: {own} }} ] }}\n"
 async fn a_clients_function_stays_the_clients_wherever_a_server_offers_its_name() {
     for tools in [[mcp(), function("echo")], [function("echo"), mcp()]] {
         let scenes = vec![Scene::Call(vec![("tools__echo", json!({ "text": "ours" }))]), Scene::Call(vec![("echo", json!({}))])];
-        let (server, model, servers) = theatre(scenes).await;
+        let (server, model, servers) = server_with_model(scenes).await;
         let made = server.respond(Mode::Streamed, ask_with("go", &tools)).await;
         assert_eq!((made.status(), made.shape()), ("requires_action", vec!["mcp_call".to_owned(), "function_call".to_owned()]));
         assert_eq!((&made.items("mcp_call")[0]["name"], &made.items("function_call")[0]["name"]), (&json!("echo"), &json!("echo")));
@@ -48,9 +50,10 @@ async fn a_clients_function_stays_the_clients_wherever_a_server_offers_its_name(
         let names = offered(&model.asked()[0]);
         assert_eq!(names.iter().filter(|name| *name == "echo" || *name == "tools__echo").count(), 2, "{names:?}");
     }
-    // What a request names is ours, and a name that has a label already can be taken too.
+    // `windlass.tools` makes `look_up` a server tool although it is a function too, and a function may have the name that a label gives to a
+    // server tool (`tools__echo`).
     let (server, model, servers) =
-        theatre(vec![Scene::Call(vec![("tools__tools__echo", json!({ "text": "ours" }))]), Scene::Say("done")]).await;
+        server_with_model(vec![Scene::Call(vec![("tools__tools__echo", json!({ "text": "ours" }))]), Scene::Say("done")]).await;
     let named = [mcp(), function("echo"), function("tools__echo"), function("look_up")];
     let made = server.respond(Mode::Streamed, with(ask_with("go", &named), json!({ "windlass": { "tools": ["look_up"] } }))).await;
     assert_eq!((made.text().as_str(), servers.starts("echo").len()), ("done", 1));
@@ -68,7 +71,7 @@ auth:
 ";
     for (everybody, of_none) in [("hybrid", "requires_action"), ("standard", "completed")] {
         let more = format!("responses: {{ status: {everybody} }}{auth}");
-        let (mut server, _model, _tools) = theatre_with(vec![Scene::Call(vec![("mine", json!({}))])], &more).await;
+        let (mut server, _model, _tools) = server_with_model_and_config(vec![Scene::Call(vec![("mine", json!({}))])], &more).await;
         for (token, status) in [
             ("test-token-of-22-characters", of_none),
             ("closed-token-of-22-characters", "completed"),
@@ -86,15 +89,15 @@ auth:
     }
 }
 
-/// The lists that a tool server gives are asked for before a run begins, so that a tool which must be called is there then. What becomes of
-/// its server later is for the model to deal with.
+/// The server lists the tools of MCP servers before a run begins, so that a required tool is known then. If its MCP server fails later, the
+/// model gets the error.
 #[tokio::test]
-async fn a_036_a_required_tool_whose_server_is_gone_is_an_error_that_the_model_is_told() {
+async fn a_036_a_required_tool_whose_server_is_gone_is_an_error_for_the_model() {
     let choices = [json!("required"), json!({ "type": "mcp", "server_label": "tools", "name": "echo" })];
     for choice in choices {
         let scenes = vec![Scene::Call(vec![("echo", json!({ "text": "one" }))]), Scene::Say("I could not.")];
         let (model, tools) = (FakeModel::held_back(scenes).await, McpServer::start().await);
-        let server = on_stage(&model, &tools, "").await;
+        let server = server_for_model(&model, &tools, "").await;
         let asked = server.ask(Mode::Streamed, with(ask_with("go", &[mcp()]), json!({ "tool_choice": choice })));
         model.asked_times(1).await;
         tools.behave(|manners| manners.authorization = Some("nobody has it".into()));

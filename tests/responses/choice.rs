@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use windlass_tests::{Mode, Scene, in_every_mode};
 
-use crate::stage::{ask, ask_with, function, mcp, offered, scripted, theatre, told, with};
+use crate::support::{ask, ask_with, function, mcp, messages_sent, offered, scripted, server_with_model, with};
 
 fn choosing(choice: Value) -> Value {
     with(ask_with("go", &[function("a"), function("b")]), json!({ "tool_choice": choice }))
@@ -12,8 +12,8 @@ fn choosing(choice: Value) -> Value {
 #[tokio::test]
 async fn a_006_every_choice_is_accepted_and_sent_on() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![Scene::Say("fine")]).await;
-        // What every provider takes for granted is not said.
+        let (server, model, _tools) = server_with_model(vec![Scene::Say("fine")]).await;
+        // Defaults of the provider are not sent.
         let cases = [
             (json!("auto"), Value::Null),
             (json!("required"), json!("required")),
@@ -35,7 +35,7 @@ async fn a_006_every_choice_is_accepted_and_sent_on() {
 
 #[tokio::test]
 async fn a_006_a_tool_of_a_server_can_be_chosen() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("fine")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("fine")]).await;
     let choices = [
         (json!({ "type": "mcp", "server_label": "tools", "name": "add" }), json!({ "type": "function", "function": { "name": "add" } })),
         (json!({ "type": "mcp", "server_label": "tools" }), json!("required")),
@@ -64,7 +64,7 @@ async fn a_007_required_without_a_call_is_answered_as_it_is() {
 async fn a_008_none_runs_nothing_and_the_calls_stay_in_the_output() {
     in_every_mode(async |mode| {
         let scenes = vec![Scene::SayAndCall("I would", vec![("echo", json!({ "text": "hi" })), ("mine", json!({}))]), Scene::Say("never")];
-        let (server, model, tools) = theatre(scenes).await;
+        let (server, model, tools) = server_with_model(scenes).await;
         let body = with(ask_with("go", &[mcp(), function("mine")]), json!({ "tool_choice": "none" }));
         let made = server.respond(mode, body).await;
         assert_eq!((made.status(), &made.object["windlass"]["status"]), ("completed", &json!("completed")));
@@ -109,7 +109,7 @@ async fn a_009_a_named_choice_must_name_a_tool_of_the_request() {
 
 #[tokio::test]
 async fn a_009_a_server_run_tool_of_the_request_can_be_chosen_by_name() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("fine")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("fine")]).await;
     let own = json!({ "windlass": { "tools": ["look_up"] }, "tool_choice": { "type": "function", "name": "look_up" } });
     let made = server.respond(Mode::Streamed, with(ask("go"), own)).await;
     assert_eq!(made.status(), "completed");
@@ -123,7 +123,7 @@ async fn a_009_a_server_run_tool_of_the_request_can_be_chosen_by_name() {
     assert_eq!(server.refusal(Mode::Plain, unattached).await.body["error"]["param"], "tool_choice");
 }
 
-/// The forms that a limit of tools comes in.
+/// The forms of a limited choice of tools.
 fn limits(name: &str) -> [Value; 3] {
     let server = json!({ "type": "mcp", "server_label": "tools", "name": name });
     [
@@ -134,23 +134,23 @@ fn limits(name: &str) -> [Value; 3] {
 }
 
 #[tokio::test]
-async fn a_010_a_011_a_call_outside_of_the_allowed_tools_is_told_to_the_model_and_not_run() {
+async fn a_010_a_011_a_call_outside_of_the_allowed_tools_is_reported_to_the_model_and_not_run() {
     in_every_mode(async |mode| {
         for limit in limits("add") {
             let scenes = vec![Scene::Call(vec![("echo", json!({ "text": "hi" })), ("add", json!({ "a": 1, "b": 2 }))]), Scene::Say("done")];
-            let (server, model, tools) = theatre(scenes).await;
+            let (server, model, tools) = server_with_model(scenes).await;
             let made = server.respond(mode, with(ask_with("go", &[mcp()]), limit.clone())).await;
-            assert_eq!((made.status(), made.text().as_str()), ("completed", "done"), "the loop goes on");
+            assert_eq!((made.status(), made.text().as_str()), ("completed", "done"), "the loop continues");
             let calls = made.items("mcp_call");
             assert_eq!((&calls[0]["name"], &calls[0]["status"]), (&json!("echo"), &json!("failed")));
-            let reason = calls[0]["error"].as_str().expect("it says why");
+            let reason = calls[0]["error"].as_str().expect("the reason is given");
             assert!(reason.contains("echo") && reason.contains("add"), "{reason}");
             assert_eq!(calls[1]["output"], "3", "the one inside runs");
             assert_eq!((tools.starts("echo").len(), tools.starts("add").len()), (0, 1));
             let asked = model.asked();
             let offered = offered(&asked[0]);
             assert!(offered.contains(&"echo".to_owned()) && offered.contains(&"add".to_owned()), "all definitions reach it");
-            assert!(told(&asked[1])[2].contains("may not be called"), "{:?}", told(&asked[1]));
+            assert!(messages_sent(&asked[1])[2].contains("may not be called"), "{:?}", messages_sent(&asked[1]));
         }
     })
     .await;
@@ -160,13 +160,13 @@ async fn a_010_a_011_a_call_outside_of_the_allowed_tools_is_told_to_the_model_an
 async fn a_010_a_limit_with_a_call_that_is_required_reaches_the_model_as_both() {
     in_every_mode(async |mode| {
         let scenes = vec![Scene::Call(vec![("echo", json!({ "text": "hi" }))]), Scene::Say("done")];
-        let (server, model, tools) = theatre(scenes).await;
+        let (server, model, tools) = server_with_model(scenes).await;
         let allowed = json!([{ "type": "mcp", "server_label": "tools", "name": "add" }]);
         let choice = json!({ "type": "allowed_tools", "mode": "required", "tools": allowed });
         let made = server.respond(mode, with(ask_with("go", &[mcp()]), json!({ "tool_choice": choice }))).await;
         assert_eq!((made.status(), &made.object["tool_choice"]), ("completed", &choice), "the echo");
         assert_eq!(model.asked()[0]["tool_choice"], "required");
-        assert!(told(&model.asked()[1])[2].contains("may not be called"), "{:?}", told(&model.asked()[1]));
+        assert!(messages_sent(&model.asked()[1])[2].contains("may not be called"), "{:?}", messages_sent(&model.asked()[1]));
         assert_eq!((&made.items("mcp_call")[0]["status"], tools.starts("echo").len()), (&json!("failed"), 0));
     })
     .await;
@@ -215,7 +215,7 @@ laps:
         let made = server.respond(mode, body).await;
         assert_eq!(made.object["parallel_tool_calls"], false);
         let outputs: Vec<Value> = made.items("mcp_call").iter().map(|call| call["output"].clone()).collect();
-        assert_eq!(outputs, ["one", "two"], "at most one call in each lap");
+        assert_eq!(outputs, ["one", "two"], "at most one call in each iteration");
     })
     .await;
     assert_eq!(tools.starts("echo").len(), 2 * Mode::every().len());

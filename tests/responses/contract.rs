@@ -1,9 +1,9 @@
-//! The checks themselves are checked: what is wrong is found, and what differs on purpose is written down.
+//! Tests of the checks themselves: they find violations, and the documentation lists the intended differences.
 
 use serde_json::{Value, json};
 use windlass_tests::{Mode, Store, responses::contract};
 
-use crate::stage::{ask_with, function, mcp, scripted, with};
+use crate::support::{ask_with, function, mcp, scripted, with};
 
 #[tokio::test]
 async fn what_differs_from_the_contract_is_written_down() {

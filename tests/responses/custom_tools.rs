@@ -1,9 +1,9 @@
-//! Tools in the forms that Codex has for them: custom ones, which take a text, and those that come with an item of the input.
+//! Tools in the forms that Codex uses: custom tools, whose input is a text, and tools that come with an item of the input.
 
 use serde_json::{Value, json};
-use windlass_tests::{Made, Mode, Scene, in_every_mode};
+use windlass_tests::{Mode, ResponseRecord, Scene, in_every_mode};
 
-use crate::stage::{after, ask, ask_with, function, mcp, offered, theatre, told, with};
+use crate::support::{after, ask, ask_with, function, mcp, messages_sent, offered, server_with_model, with};
 
 const PATCH: &str = "*** Begin Patch\n\"quoted\"\n*** End Patch";
 
@@ -20,7 +20,7 @@ fn output(call: &Value, text: &str) -> Value {
     json!({ "type": "custom_tool_call_output", "call_id": call["call_id"], "output": text })
 }
 
-fn call_of(made: &Made) -> Value {
+fn call_of(made: &ResponseRecord) -> Value {
     assert_eq!(made.shape(), ["custom_tool_call"]);
     made.items("custom_tool_call").remove(0)
 }
@@ -28,7 +28,7 @@ fn call_of(made: &Made) -> Value {
 #[tokio::test]
 async fn a_custom_tool_takes_a_text_and_the_model_an_object() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![patch(), Scene::Say("done")]).await;
+        let (server, model, _tools) = server_with_model(vec![patch(), Scene::Say("done")]).await;
         let made = server.respond(mode, ask_with("go", &[custom("patch")])).await;
         let call = call_of(&made);
         assert_eq!((&call["name"], &call["input"], &call["status"]), (&json!("patch"), &json!(PATCH), &json!("completed")));
@@ -40,7 +40,7 @@ async fn a_custom_tool_takes_a_text_and_the_model_an_object() {
         assert!(description.starts_with("Edits files.") && description.ends_with("lark grammar:\nstart: LINE"), "{description}");
         let second = server.respond(mode, after(&made, json!([output(&call, "patched")]), &[custom("patch")])).await;
         assert_eq!(second.text(), "done");
-        assert_eq!(told(&model.asked()[1]), ["user: go", "assistant:  +patch", "tool: patched"]);
+        assert_eq!(messages_sent(&model.asked()[1]), ["user: go", "assistant:  +patch", "tool: patched"]);
     })
     .await;
 }
@@ -49,28 +49,28 @@ async fn a_custom_tool_takes_a_text_and_the_model_an_object() {
 async fn a_client_that_sends_a_custom_call_again_is_understood() {
     in_every_mode(async |mode| {
         let echo = Scene::Call(vec![("echo", json!({ "text": "alpha" }))]);
-        let (server, model, _tools) = theatre(vec![echo, patch(), Scene::Say("done")]).await;
+        let (server, model, _tools) = server_with_model(vec![echo, patch(), Scene::Say("done")]).await;
         let tools = [custom("patch"), mcp()];
         let is_stored = matches!(mode, Mode::Background | Mode::Followed);
         let store = json!({ "store": is_stored });
         let first = server.respond(mode, with(ask_with("go", &tools), store.clone())).await;
         let call = first.items("custom_tool_call").remove(0);
         assert_eq!(first.status(), "requires_action", "beside a tool of the server's");
-        // The server's call is not in what it sends, and is put back by the id of the custom one.
+        // The server's call is missing in the client's input. The server restores it by the id of the custom call.
         let again = json!([{ "role": "user", "content": "go" }, call, output(&call, "patched")]);
         let second = server.respond(mode, with(with(ask_with("", &tools), json!({ "input": again })), store)).await;
         assert_eq!(second.text(), "done");
         let asked = &model.asked()[2];
-        assert_eq!(told(asked), ["user: go", "assistant:  +echo", "tool: alpha", "assistant:  +patch", "tool: patched"]);
+        assert_eq!(messages_sent(asked), ["user: go", "assistant:  +echo", "tool: alpha", "assistant:  +patch", "tool: patched"]);
         let arguments = asked["messages"][3]["tool_calls"][0]["function"]["arguments"].as_str().expect("arguments are a text");
-        assert_eq!(serde_json::from_str::<Value>(arguments).ok(), Some(json!({ "input": PATCH })), "as the model said it");
+        assert_eq!(serde_json::from_str::<Value>(arguments).ok(), Some(json!({ "input": PATCH })), "as the model wrote it");
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_model_that_forgets_to_wrap_a_text_has_said_it_all_the_same() {
-    let (server, _model, _tools) = theatre(vec![Scene::Call(vec![("patch", json!({ "patch": "x" }))])]).await;
+async fn a_text_that_a_model_forgets_to_wrap_is_accepted() {
+    let (server, _model, _tools) = server_with_model(vec![Scene::Call(vec![("patch", json!({ "patch": "x" }))])]).await;
     let made = server.respond(Mode::Streamed, ask_with("go", &[custom("patch")])).await;
     assert_eq!(call_of(&made)["input"], r#"{"patch":"x"}"#);
 }
@@ -82,13 +82,13 @@ async fn a_custom_tool_can_be_chosen_and_allowed() {
         json!({ "type": "allowed_tools", "mode": "required", "tools": [{ "type": "custom", "name": "patch" }] }),
     ];
     for choice in choices {
-        let (server, model, _tools) = theatre(vec![patch()]).await;
+        let (server, model, _tools) = server_with_model(vec![patch()]).await;
         let body = with(ask_with("go", &[function("other"), custom("patch")]), json!({ "tool_choice": choice }));
         call_of(&server.respond(Mode::Streamed, body).await);
         let sent = &model.asked()[0]["tool_choice"];
         assert!(*sent == "required" || sent["function"]["name"] == "patch", "{choice}: {sent}");
     }
-    let (server, _model, _tools) = theatre(vec![patch()]).await;
+    let (server, _model, _tools) = server_with_model(vec![patch()]).await;
     for name in ["nobody", "other"] {
         let choice = json!({ "tool_choice": { "type": "custom", "name": name } });
         let refused = server.refusal(Mode::Plain, with(ask_with("go", &[function("other"), custom("patch")]), choice)).await;
@@ -96,7 +96,7 @@ async fn a_custom_tool_can_be_chosen_and_allowed() {
     }
 }
 
-/// The item with which Codex says its tools to models that it knows.
+/// The item in which Codex sends its tools to models that it knows.
 fn additional(tools: Value) -> Value {
     json!({ "type": "additional_tools", "id": "at_1", "role": "developer", "tools": tools })
 }
@@ -108,13 +108,16 @@ fn group() -> Value {
 #[tokio::test]
 async fn tools_that_an_item_brings_along_are_offered_and_called_by_their_names() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![patch(), Scene::Say("done")]).await;
+        let (server, model, _tools) = server_with_model(vec![patch(), Scene::Say("done")]).await;
         let input = json!([additional(json!([group(), { "type": "web_search" }])), { "role": "user", "content": "go" }]);
         let made = server.respond(mode, with(ask_with("", &[function("wait")]), json!({ "input": input }))).await;
         let call = call_of(&made);
         assert_eq!((&call["name"], &call["namespace"], &call["input"]), (&json!("patch"), &json!("functions"), &json!(PATCH)));
         let asked = &model.asked()[0];
-        assert_eq!((offered(asked), told(asked)), (vec!["wait".into(), "patch".into(), "functions__wait".into()], vec!["user: go".into()]));
+        assert_eq!(
+            (offered(asked), messages_sent(asked)),
+            (vec!["wait".into(), "patch".into(), "functions__wait".into()], vec!["user: go".into()])
+        );
         assert_eq!(made.object["tools"].as_array().map(Vec::len), Some(1), "what is repeated is what `tools` had");
     })
     .await;
@@ -122,7 +125,7 @@ async fn tools_that_an_item_brings_along_are_offered_and_called_by_their_names()
 
 #[tokio::test]
 async fn tools_that_are_brought_along_again_hold_instead() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("done")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("done")]).await;
     let later = json!([{ "type": "function", "name": "wait", "description": "waits longer" }]);
     let input = json!([additional(json!([function("wait"), function("stop")])), { "role": "user", "content": "go" }, additional(later)]);
     server.respond(Mode::Streamed, with(ask(""), json!({ "input": input }))).await;
@@ -133,7 +136,7 @@ async fn tools_that_are_brought_along_again_hold_instead() {
 
 #[tokio::test]
 async fn tools_that_are_brought_along_are_checked_like_others() {
-    let (server, _model, _tools) = theatre(vec![Scene::Say("done")]).await;
+    let (server, _model, _tools) = server_with_model(vec![Scene::Say("done")]).await;
     let many: Vec<Value> = (0..1100).map(|number| function(&format!("f{number}"))).collect();
     let wrong = [
         (json!(7), "input[0].tools"),
@@ -149,24 +152,24 @@ async fn tools_that_are_brought_along_are_checked_like_others() {
 }
 
 #[tokio::test]
-async fn on_a_socket_tools_that_were_brought_along_hold_for_what_goes_on_from_there() {
+async fn on_a_socket_tools_sent_with_the_input_apply_to_follow_ups() {
     let say = |text: &str| json!([{ "role": "user", "content": text }]);
-    let unkept = |body: Value| with(body, json!({ "store": false }));
-    let (server, model, _tools) = theatre(vec![patch(), patch(), Scene::Say("done")]).await;
+    let unstored = |body: Value| with(body, json!({ "store": false }));
+    let (server, model, _tools) = server_with_model(vec![patch(), patch(), Scene::Say("done")]).await;
     let mut socket = server.socket().await;
-    // As Codex does: the tools are said beforehand, and never again.
+    // Codex sends the tools once, in a warm-up request.
     let warm = with(ask(""), json!({ "input": [additional(json!([group()]))], "generate": false }));
-    let warm = socket.respond(unkept(warm)).await;
-    let mut before = socket.respond(unkept(after(&warm, say("go"), &[]))).await;
+    let warm = socket.respond(unstored(warm)).await;
+    let mut before = socket.respond(unstored(after(&warm, say("go"), &[]))).await;
     for _ in 0..2 {
         let call = before.items("custom_tool_call").first().map(|call| json!([output(call, "patched")]));
-        before = socket.respond(unkept(after(&before, call.expect("a call"), &[]))).await;
+        before = socket.respond(unstored(after(&before, call.expect("a call"), &[]))).await;
     }
     assert_eq!(before.text(), "done");
     for asked in model.asked() {
         assert_eq!(offered(&asked), ["patch", "wait"]);
     }
-    // Somebody who begins anew has none.
-    socket.respond(unkept(ask("anew"))).await;
+    // A request without a predecessor has none of them.
+    socket.respond(unstored(ask("anew"))).await;
     assert_eq!(offered(&model.asked()[3]), Vec::<String>::new());
 }

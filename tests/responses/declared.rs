@@ -1,25 +1,25 @@
-//! Tool servers that a request brings along: nobody vouches for them.
+//! MCP servers that a request declares: the operator has not approved them.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use windlass_tests::{Made, McpServer, Mode, QUERY, Scene, Server, ServerBuilder, in_every_mode};
+use windlass_tests::{McpServer, Mode, QUERY, ResponseRecord, Scene, Server, ServerBuilder, in_every_mode};
 
-use crate::stage::{ask_with, declared, mcp, scripted_with, theatre_with, with};
+use crate::support::{ask_with, declared, mcp, scripted_with, server_with_model_and_config, with};
 
 fn without(mut tool: Value, member: &str) -> Value {
     tool.as_object_mut().expect("an object").remove(member);
     tool
 }
 
-/// The effect classes of the calls that a response made.
-async fn effects(server: &Server, made: &Made) -> Vec<Value> {
+/// The effect classes of the calls of a response.
+async fn effects(server: &Server, made: &ResponseRecord) -> Vec<Value> {
     let history = server.history(made.object["windlass"]["run_id"].as_str().expect("a run")).await;
     let replied = history.iter().filter(|event| event["kind"] == "replied");
     replied.flat_map(|event| event["calls"].as_array().cloned().unwrap_or_default()).map(|call| call["effect"].clone()).collect()
 }
 
-/// All files of a server in one, as bytes that are no text are left out.
+/// The content of all files of a server, without the bytes that are no text.
 fn files(folder: &Path) -> String {
     let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     let read = |path: PathBuf| match path.is_dir() {
@@ -56,7 +56,7 @@ async fn tm_17_no_secret_of_a_declared_server_is_shown_or_stored() {
     }
     assert_eq!((other.seen(QUERY), other.seen("x-key")), (vec!["key=s3cret-query".to_owned()], vec!["s3cret-header".to_owned()]));
     assert!(!files(server.folder()).contains("s3cret"), "nor is it in the files");
-    // The same request again is the same one, though what is kept of it is not what it said.
+    // The same request is recognised, although it is stored without its secrets.
     let key = [("idempotency-key", "once")];
     let first = server.ask_with(Mode::Plain, body.clone(), &key).made(&server).await;
     assert_eq!(server.ask_with(Mode::Plain, body, &key).made(&server).await.id(), first.id());
@@ -83,7 +83,7 @@ async fn tm_07_a_declared_server_is_not_contacted_without_approval() {
         assert_eq!((answer.status, answer.code()), (400, "missing_required_parameter"), "{}", answer.body);
     })
     .await;
-    assert_eq!((other.requests(), tools.requests()), (0, 0), "nor is a server that stands before it");
+    assert_eq!((other.requests(), tools.requests()), (0, 0), "nor is a server that comes before it");
     let named = with(declared("other", &other), json!({ "require_approval": { "never": ["echo"] }, "allowed_tools": ["echo"] }));
     assert_eq!(server.respond(Mode::Plain, ask_with("go", &[named])).await.text(), "done");
 }
@@ -92,15 +92,15 @@ async fn tm_07_a_declared_server_is_not_contacted_without_approval() {
 async fn tm_07_hints_of_a_declared_server_lift_nothing() {
     let scenes = || vec![Scene::Call(vec![("echo", json!({ "text": "hi" }))]), Scene::Say("done")];
     let other = McpServer::start().await;
-    let (server, _model, _tools) = theatre_with(scenes(), "").await;
+    let (server, _model, _tools) = server_with_model_and_config(scenes(), "").await;
     let made = server.respond(Mode::Plain, ask_with("go", &[declared("other", &other)])).await;
     assert_eq!((made.text().as_str(), effects(&server, &made).await), ("done", vec![json!("write")]));
-    // The operator lifts it.
-    let (server, _model, _tools) = theatre_with(scenes(), "\nmcp: { default_approval: never }").await;
+    // The operator may lift the restriction.
+    let (server, _model, _tools) = server_with_model_and_config(scenes(), "\nmcp: { default_approval: never }").await;
     let made = server.respond(Mode::Plain, ask_with("go", &[without(declared("other", &other), "require_approval")])).await;
     assert_eq!((made.text().as_str(), effects(&server, &made).await), ("done", vec![json!("read")]));
-    // A configured server is one that the operator vouches for.
-    let (server, _model, _tools) = theatre_with(scenes(), "").await;
+    // The operator approves the servers of the configuration.
+    let (server, _model, _tools) = server_with_model_and_config(scenes(), "").await;
     let made = server.respond(Mode::Plain, ask_with("go", &[without(mcp(), "require_approval")])).await;
     assert_eq!((made.text().as_str(), effects(&server, &made).await), ("done", vec![json!("read")]));
 }
@@ -120,7 +120,7 @@ async fn tm_10_a_tenant_without_a_place_for_its_server_gets_a_429() {
         assert_eq!(answer.body["error"]["type"], "too_many_requests", "{}", answer.body);
     })
     .await;
-    // A configured server, and one of the declared ones that is open, are there all the same.
+    // A configured server, and a declared server with an open session, can still be used.
     for tool in [mcp(), one_more(0)] {
         let id = server.post("/v1/responses", with(ask_with("go", &[tool]), json!({ "background": true }))).await.ok()["id"].clone();
         server.post(&format!("/v1/responses/{}/cancel", id.as_str().expect("an id")), json!({})).await.ok();

@@ -1,18 +1,18 @@
-//! What a crash leaves: results that were there stay, nothing runs twice, and what nobody can know waits for a person.
+//! After a crash: stored results stay, nothing is executed twice, and a write with an unknown outcome waits for a person.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use windlass_tests::{
-    FakeModel, McpServer, Mode, Next, Scene, Server, ServerBuilder, Told, in_every_mode,
+    FakeModel, McpServer, Mode, Next, Scene, Server, ServerBuilder, StreamEvent, in_every_mode,
     responses::{check_events, is_over},
     until,
 };
 
-use crate::stage::{ask_with, fate, mcp, response_of, scripted, told};
+use crate::support::{ask_with, call_outcome, mcp, messages_sent, response_of, scripted};
 
-/// A server whose tools outlive it.
-async fn shop(model: &FakeModel, tools: &McpServer, effects: &str) -> Server {
+/// A server whose tools run in another process and survive it.
+async fn server_with_effects(model: &FakeModel, tools: &McpServer, effects: &str) -> Server {
     let config = format!(
         "{}tools: {{ mcp: [ {{ label: tools, url: '{}', effects: {{ {effects} }} }} ] }}\nlimits: {{ sweep_interval: 50ms, backoff: 10ms, lease: 2s }}\n",
         model.config().replace("name: fake", "name: m"),
@@ -25,9 +25,9 @@ fn echo(text: &str) -> (&'static str, Value) {
     ("echo", json!({ "text": text }))
 }
 
-/// Reads a stream until it breaks, and then to its end from another server.
+/// Reads a stream until it breaks, and continues from the next server.
 struct Reading {
-    events: Vec<Told>,
+    events: Vec<StreamEvent>,
     id: String,
 }
 
@@ -46,7 +46,7 @@ impl Reading {
         self.events.extend(events);
     }
 
-    /// Goes on at the last event. The whole of it has to be one stream.
+    /// Resumes after the last event and reads to the end. Both parts together have to be one stream.
     async fn resumed(&mut self, server: &Server) -> Value {
         let last = self.events.last().and_then(|event| event.data["sequence_number"].as_u64());
         let (rest, is_whole) = server.follow(&self.id, last).await.rest().await;
@@ -62,11 +62,11 @@ async fn a_044_results_are_on_record_before_the_model_is_asked_again() {
     in_every_mode(async |mode| {
         let model = FakeModel::held_back(vec![Scene::Call(vec![echo("one"), echo("two")]), Scene::Say("done")]).await;
         let tools = McpServer::start().await;
-        let server = shop(&model, &tools, "").await;
+        let server = server_with_effects(&model, &tools, "").await;
         let asked = server.ask(mode, ask_with("go", &[mcp()]));
         model.let_answer();
         model.asked_times(2).await;
-        // The model has not answered yet: what is there now was there before it was asked.
+        // The model has not answered yet, so everything that is stored now was stored before its request.
         let id = response_of(tools.starts("echo")[0].call_id.as_ref().expect("a key"));
         let outputs: Vec<Value> =
             server.response(&id).await["output"].as_array().expect("an output").iter().skip(1).map(|item| item["output"].clone()).collect();
@@ -81,7 +81,7 @@ async fn a_044_results_are_on_record_before_the_model_is_asked_again() {
 async fn a_044_a_crash_after_the_results_runs_no_call_again() {
     let model = FakeModel::start(vec![Scene::SayAndCall("See.", vec![echo("one"), echo("two")]), Scene::Hang, Scene::Say("done")]).await;
     let tools = McpServer::start().await;
-    let mut server = shop(&model, &tools, "").await;
+    let mut server = server_with_effects(&model, &tools, "").await;
     let (mut reading, stream) = Reading::begin(&server, ask_with("go", &[mcp()])).await;
     model.asked_times(2).await;
     server.kill();
@@ -90,14 +90,14 @@ async fn a_044_a_crash_after_the_results_runs_no_call_again() {
     let response = reading.resumed(&server).await;
     assert_eq!((&response["status"], tools.starts("echo").len()), (&json!("completed"), 2));
     assert_eq!(response["output"].as_array().map(Vec::len), Some(5));
-    assert_eq!(told(&model.asked()[2]), told(&model.asked()[1]), "the model is asked the same again");
+    assert_eq!(messages_sent(&model.asked()[2]), messages_sent(&model.asked()[1]), "the model is asked the same again");
 }
 
 #[tokio::test]
 async fn a_044_a_read_that_was_cut_starts_again_with_its_key() {
     let model = FakeModel::start(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 700 })), echo("quick")]), Scene::Say("done")]).await;
     let tools = McpServer::start().await;
-    let mut server = shop(&model, &tools, "").await;
+    let mut server = server_with_effects(&model, &tools, "").await;
     let (mut reading, stream) = Reading::begin(&server, ask_with("go", &[mcp()])).await;
     tools.runs("sleep_ms", 1).await;
     until("the quick one is on record", || async { (server.response(&reading.id).await["output"][2]["output"] == "quick").then_some(()) })
@@ -117,7 +117,7 @@ async fn a_044_an_idempotent_call_that_was_cut_starts_again_with_its_key() {
     let model = FakeModel::start(vec![Scene::Call(vec![("put_note", json!({ "text": "once" }))]), Scene::Say("done")]).await;
     let tools = McpServer::start().await;
     tools.behave(|manners| manners.holds = Some(("put_note", 1)));
-    let mut server = shop(&model, &tools, "").await;
+    let mut server = server_with_effects(&model, &tools, "").await;
     let (mut reading, stream) = Reading::begin(&server, ask_with("go", &[mcp()])).await;
     tools.runs("put_note", 1).await;
     server.kill();
@@ -130,8 +130,8 @@ async fn a_044_an_idempotent_call_that_was_cut_starts_again_with_its_key() {
     assert!(starts[0].call_id.is_some() && starts[0] == starts[1], "the same key and the same arguments: {starts:?}");
 }
 
-/// Whoever reads cannot take it for a whole answer, and gets the rest from the server that comes after. With a heartbeat the stream is
-/// awake in time to be broken off by the server; without one it breaks with it.
+/// No reader can take the part for a complete answer, and the next server streams the rest. With a heartbeat the server has the time to
+/// break the stream off; without one the connection breaks when the process ends.
 #[tokio::test]
 async fn a_server_that_stops_breaks_its_streams_off() {
     for heartbeat in ["50ms", "15s"] {
@@ -176,7 +176,7 @@ async fn a_044_a_crash_at_every_step_loses_nothing_and_applies_nothing_twice() {
         let body = Mode::Background.asks(ask_with("go", &[mcp()]));
         let request = server.authorized(reqwest::Method::POST, "/v1/responses").header("idempotency-key", "k").json(&body);
         let answer = server.try_send(request).await.ok();
-        // Not every step is one of every run: then it just ends.
+        // Not every run has every step. If the point is never reached, the run just ends.
         let died = loop {
             if !server.is_running() {
                 break true;
@@ -192,9 +192,9 @@ async fn a_044_a_crash_at_every_step_loses_nothing_and_applies_nothing_twice() {
         let server = server.restart(&[]).await;
         let made = server.ask_with(Mode::Background, ask_with("go", &[mcp()]), &[("idempotency-key", "k")]).made(&server).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "done"), "{point}");
-        let fates: Vec<_> = made.items("mcp_call").iter().map(fate).collect();
+        let outcomes: Vec<_> = made.items("mcp_call").iter().map(call_outcome).collect();
         assert_eq!(
-            fates,
+            outcomes,
             [("completed".into(), "one".into(), String::new()), ("completed".into(), "two".into(), String::new())],
             "{point}"
         );
@@ -207,9 +207,9 @@ async fn a_044_a_crash_at_every_step_loses_nothing_and_applies_nothing_twice() {
     assert!(reached >= 8, "only {reached} of the points were reached");
 }
 
-/// A write that a crash cut: the server is back, and the response waits for a person.
+/// A crash interrupts a write. After the restart the response waits for a person.
 async fn parked(model: &FakeModel, tools: &McpServer) -> (Server, Reading) {
-    let mut server = shop(model, tools, "sleep_ms: write").await;
+    let mut server = server_with_effects(model, tools, "sleep_ms: write").await;
     let (mut reading, stream) = Reading::begin(&server, ask_with("go", &[mcp()])).await;
     tools.runs("sleep_ms", 1).await;
     server.kill();
@@ -257,7 +257,7 @@ async fn a_044_a_write_that_was_cut_runs_again_if_a_person_says_so() {
 }
 
 #[tokio::test]
-async fn a_044_a_write_that_was_cut_is_told_to_the_model_if_a_person_says_so() {
+async fn a_044_a_write_that_was_cut_is_reported_to_the_model_if_a_person_says_so() {
     let model = FakeModel::start(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))]), Scene::Say("too bad")]).await;
     let tools = McpServer::start().await;
     let (server, mut reading) = parked(&model, &tools).await;
@@ -265,20 +265,20 @@ async fn a_044_a_write_that_was_cut_is_told_to_the_model_if_a_person_says_so() {
     let response = reading.resumed(&server).await;
     assert_eq!((&response["status"], &response["output"][1]["status"]), (&json!("completed"), &json!("failed")));
     assert_eq!(tools.starts("sleep_ms").len(), 1);
-    assert!(told(&model.asked()[1]).len() == 3, "{:?}", told(&model.asked()[1]));
+    assert!(messages_sent(&model.asked()[1]).len() == 3, "{:?}", messages_sent(&model.asked()[1]));
 }
 
 #[tokio::test]
-async fn a_parked_response_gives_signs_of_life() {
+async fn a_parked_response_sends_heartbeats() {
     let model = FakeModel::start(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))]), Scene::Say("done")]).await;
     let tools = McpServer::start().await;
     let (server, mut reading) = parked(&model, &tools).await;
     let server = server.restart(&[("WINDLASS_RESPONSES__HEARTBEAT", "50ms")]).await;
     let mut stream = server.follow(&reading.id, reading.events.last().and_then(|event| event.data["sequence_number"].as_u64())).await;
-    let is_sign = |event: &&Told| event.kind() == "response.in_progress" && event.data["response"]["windlass"]["status"] == "parked";
+    let is_sign = |event: &&StreamEvent| event.kind() == "response.in_progress" && event.data["response"]["windlass"]["status"] == "parked";
     while reading.events.iter().filter(is_sign).count() < 3 {
         let next = stream.next().await;
-        let Next::Event(event) = next else { panic!("{next:?} is no sign of life") };
+        let Next::Event(event) = next else { panic!("{next:?} is no heartbeat") };
         reading.events.push(event);
     }
     reconcile(&server, &reading, json!({ "action": "record", "status": "success", "result": "slept" })).await;
@@ -299,7 +299,7 @@ async fn a_parked_response_can_be_cancelled() {
 async fn a_background_response_survives_a_restart() {
     let model = FakeModel::start(vec![Scene::Call(vec![echo("one")]), Scene::Hang, Scene::Say("done")]).await;
     let tools = McpServer::start().await;
-    let server = shop(&model, &tools, "").await;
+    let server = server_with_effects(&model, &tools, "").await;
     let asked = server.ask(Mode::Background, ask_with("go", &[mcp()]));
     let id = asked.id().await;
     model.asked_times(2).await;
@@ -321,7 +321,7 @@ limits: { sweep_interval: 50ms }
     let server = ServerBuilder::new(config).file("script.yaml", script).start().await;
     in_every_mode(async |mode| {
         let asked = server.ask(mode, json!({ "model": "m", "input": "go", "windlass": { "tools": ["post"] } }));
-        // A service takes the call and is never heard of again: nobody knows whether the write happened.
+        // A service claims the call and disappears, so the outcome of the write is unknown.
         let call = until("the call can be claimed", || async {
             let claim = json!({ "worker": "lost", "max": 1, "lease_s": 1 });
             server.post("/v1/tools/post/claim", claim).await.ok()["calls"].get(0).cloned()
@@ -333,7 +333,7 @@ limits: { sweep_interval: 50ms }
         })
         .await;
         assert_eq!((&parked["status"], &parked["output"][0]["status"]), (&json!("in_progress"), &json!("in_progress")));
-        // Who waits for the object gets it at once; who follows is kept.
+        // A client that waits for the object gets it at once; a client that follows the stream stays connected.
         let waiting = match mode {
             Mode::Plain => {
                 let made = asked.made(&server).await;

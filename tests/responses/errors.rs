@@ -1,28 +1,31 @@
-//! What goes wrong: a tool's failure is the model's to hear, a provider's ends the response.
+//! Errors: the model gets those of tools; those of a provider end the response.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, McpServer, Mode, Scene, ServerBuilder, in_every_mode};
 
-use crate::stage::{ask, ask_with, declared, fate, mcp, scripted, theatre, theatre_with, told, with};
+use crate::support::{
+    ask, ask_with, call_outcome, declared, mcp, messages_sent, scripted, server_with_model, server_with_model_and_config, with,
+};
 
 fn echo(text: &str) -> (&'static str, Value) {
     ("echo", json!({ "text": text }))
 }
 
 #[tokio::test]
-async fn a_033_a_tools_error_is_a_result_and_the_loop_goes_on() {
+async fn a_033_a_tools_error_is_a_result_and_the_loop_continues() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![Scene::Call(vec![("fail", json!({})), echo("fine")]), Scene::Say("never mind")]).await;
+        let (server, model, _tools) =
+            server_with_model(vec![Scene::Call(vec![("fail", json!({})), echo("fine")]), Scene::Say("never mind")]).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "never mind"));
         let calls = made.items("mcp_call");
-        assert_eq!(fate(&calls[0]), ("failed".into(), String::new(), "it did not work".into()));
-        assert_eq!(fate(&calls[1]), ("completed".into(), "fine".into(), String::new()));
+        assert_eq!(call_outcome(&calls[0]), ("failed".into(), String::new(), "it did not work".into()));
+        assert_eq!(call_outcome(&calls[1]), ("completed".into(), "fine".into(), String::new()));
         assert_eq!(made.object["error"], Value::Null);
-        let heard = told(&model.asked()[1]);
-        assert!(heard[2].contains("it did not work"), "{heard:?}");
+        let messages = messages_sent(&model.asked()[1]);
+        assert!(messages[2].contains("it did not work"), "{messages:?}");
     })
     .await;
 }
@@ -30,7 +33,7 @@ async fn a_033_a_tools_error_is_a_result_and_the_loop_goes_on() {
 #[tokio::test]
 async fn a_033_an_error_that_a_service_reports_is_a_result_too() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![Scene::Call(vec![("look_up", json!({}))]), Scene::Say("never mind")]).await;
+        let (server, model, _tools) = server_with_model(vec![Scene::Call(vec![("look_up", json!({}))]), Scene::Say("never mind")]).await;
         let asked = server.ask(mode, with(ask("go"), json!({ "windlass": { "tools": ["look_up"] } })));
         let call = server.claim("look_up").await;
         let body = json!({
@@ -39,21 +42,21 @@ async fn a_033_an_error_that_a_service_reports_is_a_result_too() {
         server.post(&format!("/v1/agents/{}/report", call["agent_id"].as_str().expect("an agent")), body).await.ok();
         let made = asked.made(&server).await;
         assert_eq!(made.text(), "never mind");
-        assert_eq!(fate(&made.items("mcp_call")[0]), ("failed".into(), String::new(), "no such thing".into()));
-        assert!(told(&model.asked()[1])[2].contains("no such thing"));
+        assert_eq!(call_outcome(&made.items("mcp_call")[0]), ("failed".into(), String::new(), "no such thing".into()));
+        assert!(messages_sent(&model.asked()[1])[2].contains("no such thing"));
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_034_all_calls_of_a_lap_failing_does_not_end_the_loop() {
+async fn a_034_all_calls_of_an_iteration_failing_does_not_end_the_loop() {
     in_every_mode(async |mode| {
         let scenes = vec![
             Scene::Call(vec![("fail", json!({})), ("nobody", json!({})), ("echo", json!([1]))]),
             Scene::Call(vec![echo("better")]),
             Scene::Say("done"),
         ];
-        let (server, model, _tools) = theatre(scenes).await;
+        let (server, model, _tools) = server_with_model(scenes).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "done"));
         let statuses: Vec<Value> = made.items("mcp_call").iter().map(|call| call["status"].clone()).collect();
@@ -66,18 +69,19 @@ async fn a_034_all_calls_of_a_lap_failing_does_not_end_the_loop() {
 #[tokio::test]
 async fn a_035_a_call_of_a_tool_that_the_request_did_not_list_is_an_error_for_the_model() {
     in_every_mode(async |mode| {
-        // The configuration has the tool, and this request does not.
-        let (server, model, tools) = theatre(vec![Scene::Call(vec![("look_up", json!({})), echo("hi")]), Scene::Say("I see")]).await;
+        // The tool is configured, but this request does not include it.
+        let (server, model, tools) =
+            server_with_model(vec![Scene::Call(vec![("look_up", json!({})), echo("hi")]), Scene::Say("I see")]).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "I see"));
         let call = &made.items("mcp_call")[0];
         assert_eq!((&call["status"], &call["name"]), (&json!("failed"), &json!("look_up")));
-        let reason = call["error"].as_str().expect("it says why");
-        assert!(reason.contains("look_up") && reason.contains("echo"), "it says what there is: {reason}");
-        assert!(told(&model.asked()[1])[2].contains("there is no tool"));
+        let reason = call["error"].as_str().expect("the reason is given");
+        assert!(reason.contains("look_up") && reason.contains("echo"), "it names the existing tools: {reason}");
+        assert!(messages_sent(&model.asked()[1])[2].contains("there is no tool"));
         assert_eq!(tools.starts("look_up").len(), 0);
         let claimed = server.post("/v1/tools/look_up/claim", json!({ "worker": "w" })).await.ok();
-        assert_eq!(claimed["calls"], json!([]), "nobody is told to run it");
+        assert_eq!(claimed["calls"], json!([]), "no service gets it");
         assert_eq!(made.items("function_call").len(), 0, "and it is not the client's");
     })
     .await;
@@ -86,20 +90,20 @@ async fn a_035_a_call_of_a_tool_that_the_request_did_not_list_is_an_error_for_th
 #[tokio::test]
 async fn a_036_a_037_a_provider_that_fails_in_the_middle_fails_the_response() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![Scene::Call(vec![echo("kept")]), Scene::Fail(400, Vec::new())]).await;
+        let (server, model, _tools) = server_with_model(vec![Scene::Call(vec![echo("kept")]), Scene::Fail(400, Vec::new())]).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), &made.object["windlass"]["status"]), ("failed", &json!("failed")));
         let error = &made.object["error"];
         assert_eq!(error["code"], "server_error");
         assert!(
-            error["message"].as_str().is_some_and(|words| words.contains("as the test wants it")),
-            "it says what the provider said: {error}"
+            error["message"].as_str().is_some_and(|message| message.contains("as the test wants it")),
+            "it has the provider's message: {error}"
         );
         assert_eq!(made.object["completed_at"], Value::Null);
         assert_eq!(made.items("mcp_call")[0]["output"], "kept", "what was done before stays");
         let (last, before) = made.events.split_last().expect("events");
         assert_eq!((last.kind(), &last.data["response"]["id"]), ("response.failed", &json!(made.id())));
-        let number = |event: &windlass_tests::Told| event.data["sequence_number"].as_u64();
+        let number = |event: &windlass_tests::StreamEvent| event.data["sequence_number"].as_u64();
         assert_eq!(number(last), before.last().and_then(number).map(|number| number + 1), "with the next number");
         assert_eq!(model.asked().len(), 2, "an error that stays is not tried again");
     })
@@ -121,7 +125,7 @@ async fn a_036_a_provider_that_stays_away_fails_the_response_with_a_code_that_cl
 async fn a_036_a_passing_failure_of_the_provider_is_not_seen() {
     in_every_mode(async |mode| {
         let scenes = vec![Scene::Fail(503, Vec::new()), Scene::Call(vec![echo("hi")]), Scene::Fail(429, Vec::new()), Scene::Say("done")];
-        let (server, model, tools) = theatre(scenes).await;
+        let (server, model, tools) = server_with_model(scenes).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), made.text().as_str(), model.asked().len()), ("completed", "done", 4));
         assert_eq!(tools.starts("echo").len(), 1);
@@ -131,24 +135,24 @@ async fn a_036_a_passing_failure_of_the_provider_is_not_seen() {
 }
 
 #[tokio::test]
-async fn a_036_a_cut_stream_is_asked_again_and_what_it_repeats_is_swallowed() {
-    let words = "the same words as before, and then the rest of them";
+async fn a_036_a_cut_stream_is_retried_and_repeated_text_is_not_streamed_again() {
+    let text = "the same words as before, and then the rest of them";
     for times in [1, 2] {
-        let script = format!("laps: [ {{ text: '{words}', chunk: 5, cut_after: {{ chunks: 4, times: {times} }} }} ]");
+        let script = format!("laps: [ {{ text: '{text}', chunk: 5, cut_after: {{ chunks: 4, times: {times} }} }} ]");
         let (server, _tools) = scripted(&script).await;
         in_every_mode(async |mode| {
             let made = server.respond(mode, ask("go")).await;
-            assert_eq!((made.status(), made.text().as_str()), ("completed", words));
-            assert_eq!(made.shape(), ["message"], "nobody sees the cut");
+            assert_eq!((made.status(), made.text().as_str()), ("completed", text));
+            assert_eq!(made.shape(), ["message"], "the cut is invisible");
         })
         .await;
     }
 }
 
 #[tokio::test]
-async fn a_036_a_cut_stream_that_goes_on_otherwise_goes_on_in_a_message_of_its_own() {
+async fn a_036_a_cut_stream_that_continues_differently_continues_in_a_new_message() {
     for mode in Mode::every().iter().filter(|mode| mode.streams()) {
-        let (server, model, _tools) = theatre(vec![Scene::Cut("It was a dark"), Scene::Say("Something else entirely.")]).await;
+        let (server, model, _tools) = server_with_model(vec![Scene::Cut("It was a dark"), Scene::Say("Something else entirely.")]).await;
         let made = server.respond(*mode, ask("go")).await;
         assert_eq!(made.status(), "completed");
         assert_eq!(made.text(), "It was a dark|Something else entirely.");
@@ -215,7 +219,7 @@ async fn a_036_a_tool_server_that_turns_us_away_in_the_middle_is_an_error_for_th
 
 #[tokio::test]
 async fn a_038_a_tools_error_is_logged_once_with_tool_and_call_and_without_its_content() {
-    let (server, _model, _tools) = theatre(vec![Scene::Call(vec![("fail", json!({}))]), Scene::Say("never mind")]).await;
+    let (server, _model, _tools) = server_with_model(vec![Scene::Call(vec![("fail", json!({}))]), Scene::Say("never mind")]).await;
     let made = server.ask_with(Mode::Streamed, ask_with("go", &[mcp()]), &[("windlass-items", "pairs")]).made(&server).await;
     let call = made.items("function_call")[0]["call_id"].as_str().expect("a call has an id").to_owned();
     let log = server.log();
@@ -227,7 +231,7 @@ async fn a_038_a_tools_error_is_logged_once_with_tool_and_call_and_without_its_c
 
 #[tokio::test]
 async fn tm_24_what_a_server_says_about_a_failed_call_is_not_logged() {
-    // A server that answers calls with an error of the protocol, in words that are content.
+    // An MCP server whose protocol errors contain content.
     let script = r#"
 answer() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }
 while read -r line; do
@@ -243,7 +247,7 @@ done
     let tools = json!({ "mcp": [{ "label": "tools", "command": ["sh", "-c", script] }] });
     let server = ServerBuilder::new(&format!("{}tools: {tools}\n", model.config().replace("name: fake", "name: m"))).start().await;
     let made = server.respond(Mode::Streamed, ask_with("go", &[mcp()])).await;
-    assert!(made.items("mcp_call")[0].to_string().contains("the patient is called s3cret"), "it is told to model and client");
+    assert!(made.items("mcp_call")[0].to_string().contains("the patient is called s3cret"), "the model and the client get it");
     let log = server.log();
     let line = log.lines().find(|line| line.contains("a tool call failed")).expect("it is logged");
     for word in ["WARN", "tool=\"look\"", "server=\"tools\"", "class=\"server_failed\"", "bytes=", "run_", "call_"] {
@@ -255,7 +259,7 @@ done
 #[tokio::test]
 async fn a_038_a_call_that_is_refused_or_that_a_service_failed_at_is_logged_too() {
     let wanted = vec![("nobody_has_it", json!({})), ("look_up", json!({}))];
-    let (server, _model, _tools) = theatre(vec![Scene::Call(wanted), Scene::Say("never mind")]).await;
+    let (server, _model, _tools) = server_with_model(vec![Scene::Call(wanted), Scene::Say("never mind")]).await;
     let asked = server.ask(Mode::Streamed, with(ask("go"), json!({ "windlass": { "tools": ["look_up"] } })));
     let call = server.claim("look_up").await;
     let agent = call["agent_id"].as_str().expect("a call has its agent");
@@ -265,7 +269,7 @@ async fn a_038_a_call_that_is_refused_or_that_a_service_failed_at_is_logged_too(
     server.post(&format!("/v1/agents/{agent}/report"), report).await.ok();
     asked.made(&server).await;
     let log = server.log();
-    let has_line = |words: &[&str]| log.lines().any(|line| line.contains("WARN") && words.iter().all(|word| line.contains(word)));
+    let has_line = |parts: &[&str]| log.lines().any(|line| line.contains("WARN") && parts.iter().all(|word| line.contains(word)));
     let failed = call["tool_call_id"].as_str().expect("a call has an id");
     let refused = format!("{}_1", failed.strip_suffix("_2").expect("it is the second call"));
     assert!(has_line(&["nobody_has_it", &refused, "unknown_tool"]), "{log}");
@@ -277,15 +281,15 @@ async fn a_038_a_call_that_is_refused_or_that_a_service_failed_at_is_logged_too(
 async fn a_045_an_error_is_shown_as_one_on_the_wire_and_to_the_model() {
     in_every_mode(async |mode| {
         let scenes = vec![Scene::Call(vec![("fail", json!({})), ("echo", json!({ "text": "it did not work" }))]), Scene::Say("done")];
-        let (server, model, _tools) = theatre(scenes).await;
+        let (server, model, _tools) = server_with_model(scenes).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         let calls = made.items("mcp_call");
-        assert_eq!(fate(&calls[0]), ("failed".into(), String::new(), "it did not work".into()));
-        assert_eq!(fate(&calls[1]), ("completed".into(), "it did not work".into(), String::new()));
-        let heard = told(&model.asked()[1]);
-        assert_eq!(heard[3], "tool: it did not work");
-        assert_ne!(heard[2], heard[3], "the model can tell the error from the result that says the same");
-        assert!(heard[2].contains("error"), "{heard:?}");
+        assert_eq!(call_outcome(&calls[0]), ("failed".into(), String::new(), "it did not work".into()));
+        assert_eq!(call_outcome(&calls[1]), ("completed".into(), "it did not work".into(), String::new()));
+        let messages = messages_sent(&model.asked()[1]);
+        assert_eq!(messages[3], "tool: it did not work");
+        assert_ne!(messages[2], messages[3], "the model can distinguish the error from a result with the same text");
+        assert!(messages[2].contains("error"), "{messages:?}");
         let run = made.object["windlass"]["run_id"].as_str().expect("a run");
         let history = server.history(run).await;
         let statuses: Vec<&Value> = history.iter().filter(|event| event["kind"] == "reported").map(|event| &event["status"]).collect();
@@ -312,7 +316,7 @@ async fn five_responses_to_one_server_open_one_session() {
     let made = futures_util::future::join_all([Mode::Plain, Mode::Streamed, Mode::Streamed, Mode::Plain, Mode::Streamed].map(ask)).await;
     assert!(made.iter().all(|made| made.text() == "done"));
     assert_eq!((tools.sessions(), tools.starts("sleep_ms").len()), (1, 5));
-    // A server that the request brings along is pooled by its address and what it is shown.
+    // Sessions with a declared server are pooled by its address and its headers.
     let other = McpServer::start().await;
     let declared = |token: &str| with(declared("other", &other), json!({ "authorization": token }));
     for token in ["one", "one", "one", "one", "one", "two"] {
@@ -339,7 +343,8 @@ async fn a_private_address_of_a_request_is_refused_unless_it_is_allowed() {
 
 #[tokio::test]
 async fn a_tool_that_answers_without_end_is_given_up_by_the_deadline() {
-    let (server, _model, tools) = theatre_with(vec![Scene::Call(vec![("endless", json!({}))]), Scene::Say("given up")], "").await;
+    let (server, _model, tools) =
+        server_with_model_and_config(vec![Scene::Call(vec![("endless", json!({}))]), Scene::Say("given up")], "").await;
     let body = with(ask_with("go", &[mcp()]), json!({ "windlass": { "budgets": { "wall_time_s": 1 } } }));
     let made = tokio::time::timeout(Duration::from_secs(20), server.respond(Mode::Streamed, body)).await.expect("a clear end");
     assert!(["incomplete", "completed"].contains(&made.status()), "{}", made.status());

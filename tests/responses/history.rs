@@ -1,10 +1,10 @@
-//! What a response stands on and leaves behind: chains and branches, references, what the model gets of them, and their end.
+//! The history of a response: chains and branches, references, the model's view of them, and their deletion.
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use windlass_tests::{Made, Mode, Scene, Server, in_every_mode, until};
+use windlass_tests::{Mode, ResponseRecord, Scene, Server, in_every_mode, until};
 
-use crate::stage::{after, ask, ask_with, function, mcp, output, scripted, theatre, told, with};
+use crate::support::{after, ask, ask_with, function, mcp, messages_sent, output, scripted, server_with_model, with};
 
 const ECHOES: &str = "rules: [ { reply: { text: Heard you. } } ]";
 
@@ -17,18 +17,22 @@ async fn a_039_text_beside_calls_stays_in_the_output_and_in_the_history() {
             Scene::Say("Thanks."),
             Scene::Say("Yes."),
         ];
-        let (server, model, _tools) = theatre(scenes).await;
+        let (server, model, _tools) = server_with_model(scenes).await;
         let tools = [mcp(), function("mine")];
         let first = server.respond(mode, ask_with("go", &tools)).await;
         assert_eq!(first.text(), "First I look.|Then you.");
-        assert_eq!(first.shape(), ["message", "mcp_call", "mcp_call", "message", "function_call"], "the words stand before their calls");
+        assert_eq!(first.shape(), ["message", "mcp_call", "mcp_call", "message", "function_call"], "the text comes before its calls");
         let second = server.respond(mode, after(&first, json!([output(&first.items("function_call")[0], "done")]), &tools)).await;
         server.respond(mode, after(&second, json!("sure?"), &tools)).await;
         let asked = model.asked();
-        assert_eq!(told(&asked[1]), ["user: go", "assistant: First I look. +echo +echo", "tool: one", "tool: two"], "within the loop");
-        assert_eq!(told(&asked[2])[4..], ["assistant: Then you. +mine", "tool: done"], "and over responses");
-        assert_eq!(told(&asked[3])[1], "assistant: First I look. +echo +echo", "for as long as the chain goes on");
-        assert_eq!(told(&asked[3])[6..], ["assistant: Thanks.", "user: sure?"]);
+        assert_eq!(
+            messages_sent(&asked[1]),
+            ["user: go", "assistant: First I look. +echo +echo", "tool: one", "tool: two"],
+            "within the loop"
+        );
+        assert_eq!(messages_sent(&asked[2])[4..], ["assistant: Then you. +mine", "tool: done"], "and over responses");
+        assert_eq!(messages_sent(&asked[3])[1], "assistant: First I look. +echo +echo", "for as long as the chain continues");
+        assert_eq!(messages_sent(&asked[3])[6..], ["assistant: Thanks.", "user: sure?"]);
     })
     .await;
 }
@@ -36,22 +40,23 @@ async fn a_039_text_beside_calls_stays_in_the_output_and_in_the_history() {
 #[tokio::test]
 async fn two_branches_from_one_response_know_nothing_of_each_other() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![Scene::Say("root"), Scene::Say("left"), Scene::Say("right"), Scene::Say("leaf")]).await;
+        let (server, model, _tools) =
+            server_with_model(vec![Scene::Say("root"), Scene::Say("left"), Scene::Say("right"), Scene::Say("leaf")]).await;
         let root = server.respond(mode, ask("start")).await;
         let left = server.respond(mode, after(&root, json!("go left"), &[])).await;
         let right = server.respond(mode, after(&root, json!("go right"), &[])).await;
         let leaf = server.respond(mode, after(&left, json!("further"), &[])).await;
         assert_eq!((left.text(), right.text(), leaf.text()), ("left".into(), "right".into(), "leaf".into()));
         let asked = model.asked();
-        assert_eq!(told(&asked[1]), ["user: start", "assistant: root", "user: go left"]);
-        assert_eq!(told(&asked[2]), ["user: start", "assistant: root", "user: go right"]);
-        assert_eq!(told(&asked[3]), ["user: start", "assistant: root", "user: go left", "assistant: left", "user: further"]);
+        assert_eq!(messages_sent(&asked[1]), ["user: start", "assistant: root", "user: go left"]);
+        assert_eq!(messages_sent(&asked[2]), ["user: start", "assistant: root", "user: go right"]);
+        assert_eq!(messages_sent(&asked[3]), ["user: start", "assistant: root", "user: go left", "assistant: left", "user: further"]);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_client_may_go_on_as_soon_as_it_hears_the_end() {
+async fn a_client_may_continue_as_soon_as_it_sees_the_end() {
     let (server, _tools) = scripted(ECHOES).await;
     for _ in 0..5 {
         let asked = server.ask(Mode::Streamed, ask("go"));
@@ -63,23 +68,23 @@ async fn a_client_may_go_on_as_soon_as_it_hears_the_end() {
 
 #[tokio::test]
 async fn instructions_are_each_requests_own() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("ok")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("ok")]).await;
     let first = server.respond(Mode::Plain, with(ask("go"), json!({ "instructions": "be short" }))).await;
     assert_eq!(first.object["instructions"], "be short");
     let second = server.respond(Mode::Plain, with(after(&first, json!("on"), &[]), json!({ "instructions": "be long" }))).await;
     let third = server.respond(Mode::Plain, after(&second, json!("on"), &[])).await;
     assert_eq!(third.object["instructions"], Value::Null);
     let asked = model.asked();
-    assert_eq!(told(&asked[0]), ["system: be short", "user: go"]);
-    assert_eq!(told(&asked[1]), ["system: be long", "user: go", "assistant: ok", "user: on"]);
-    assert_eq!(told(&asked[2])[0], "user: go");
+    assert_eq!(messages_sent(&asked[0]), ["system: be short", "user: go"]);
+    assert_eq!(messages_sent(&asked[1]), ["system: be long", "user: go", "assistant: ok", "user: on"]);
+    assert_eq!(messages_sent(&asked[2])[0], "user: go");
 }
 
 #[tokio::test]
 async fn items_of_stored_responses_can_be_referred_to() {
     in_every_mode(async |mode| {
         let scenes = vec![Scene::Call(vec![("echo", json!({ "text": "alpha" }))]), Scene::Say("It is alpha."), Scene::Say("Again.")];
-        let (server, model, _tools) = theatre(scenes).await;
+        let (server, model, _tools) = server_with_model(scenes).await;
         let made = server.respond(mode, ask_with("what?", &[mcp()])).await;
         let page = server.get(&format!("/v1/responses/{}/input_items", made.id())).await.ok();
         let output = made.output();
@@ -92,7 +97,7 @@ async fn items_of_stored_responses_can_be_referred_to() {
         let again = server.respond(mode, with(ask_with("", &[mcp()]), json!({ "input": input }))).await;
         assert_eq!(again.text(), "Again.");
         assert_eq!(
-            told(&model.asked()[2]),
+            messages_sent(&model.asked()[2]),
             ["user: what?", "assistant:  +echo", "tool: alpha", "assistant: It is alpha.", "user: and again"]
         );
     })
@@ -108,7 +113,7 @@ auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token
     let server = windlass_tests::ServerBuilder::new(config).start().await;
     let stored = server.respond(Mode::Plain, ask("hi")).await;
     let fleeting = server.respond(Mode::Plain, with(ask("hi"), json!({ "store": false }))).await;
-    let item = |made: &Made| made.output()[0]["id"].as_str().expect("an id").to_owned();
+    let item = |made: &ResponseRecord| made.output()[0]["id"].as_str().expect("an id").to_owned();
     let unknown = [item(&fleeting), "msg_nope".into(), "msg_00000000000000000000000000000007_0".into(), format!("{}9", item(&stored))];
     for id in &unknown {
         let answer = server.refusal(Mode::Plain, json!({ "model": "m", "input": [{ "type": "item_reference", "id": id }] })).await;
@@ -119,7 +124,7 @@ auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token
         assert_eq!((answer.status, &answer.body["error"]["param"]), (400, &json!("previous_response_id")), "{id:?}: {}", answer.body);
         assert!(id.is_empty() || answer.code() == "previous_response_not_found", "{}", answer.body);
     }
-    // Somebody else's is not there at all.
+    // A response of another tenant does not exist.
     let server = server.with_token("other-token-of-22-characters");
     let foreign = server.refusal(Mode::Plain, with(ask("on"), json!({ "previous_response_id": stored.id() }))).await;
     assert_eq!(foreign.code(), "previous_response_not_found");
@@ -141,7 +146,7 @@ auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token
 }
 
 #[tokio::test]
-async fn an_unfinished_response_cannot_be_gone_on_from() {
+async fn an_unfinished_response_cannot_be_continued() {
     let (server, _tools) = scripted("laps: [ { calls: [{ tool: look_up, arguments: {} }] }, { text: done } ]").await;
     let asked = server.ask(Mode::Followed, with(ask("go"), json!({ "windlass": { "tools": ["look_up"] } })));
     let call = server.claim("look_up").await;
@@ -155,7 +160,7 @@ async fn an_unfinished_response_cannot_be_gone_on_from() {
     );
 }
 
-/// A page of a response's input.
+/// A page of a response's input items.
 async fn page(server: &Server, id: &str, query: &str) -> Value {
     server.get(&format!("/v1/responses/{id}/input_items{query}")).await.ok()
 }
@@ -206,13 +211,13 @@ async fn a_deleted_response_is_gone() {
         assert_eq!(server.send(server.request(Method::DELETE, &path)).await.status, 404, "twice is once");
         let answer = server.refusal(mode, after(&made, json!("on"), &[])).await;
         assert_eq!(answer.code(), "previous_response_not_found");
-        assert_eq!(server.response(next.id()).await, next.object, "what stands on it stays");
+        assert_eq!(server.response(next.id()).await, next.object, "what follows it stays");
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_response_that_goes_on_is_stopped_when_it_is_deleted() {
+async fn a_running_response_is_stopped_when_it_is_deleted() {
     let (server, _tools) = scripted("laps: [ { calls: [{ tool: look_up, arguments: {} }] }, { text: never } ]").await;
     let asked = server.ask(Mode::Streamed, with(ask("go"), json!({ "windlass": { "tools": ["look_up"] } })));
     let call = server.claim("look_up").await;
@@ -226,7 +231,7 @@ async fn a_response_that_goes_on_is_stopped_when_it_is_deleted() {
 }
 
 #[tokio::test]
-async fn what_is_not_stored_can_be_heard_once() {
+async fn a_response_that_is_not_stored_can_be_read_once() {
     let (server, _tools) = scripted(ECHOES).await;
     for mode in [Mode::Plain, Mode::Streamed] {
         let made = server.respond(mode, with(ask("a secret"), json!({ "store": false }))).await;
@@ -244,27 +249,27 @@ async fn what_is_not_stored_can_be_heard_once() {
 
 #[tokio::test]
 async fn the_whole_conversation_can_be_sent_instead_of_a_chain() {
-    let (server, model, _tools) = theatre(vec![Scene::Call(vec![("mine", json!({ "n": 1 }))]), Scene::Say("done")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Call(vec![("mine", json!({ "n": 1 }))]), Scene::Say("done")]).await;
     let first = server.respond(Mode::Streamed, ask_with("go", &[function("mine")])).await;
     let mut input = vec![json!({ "role": "user", "content": "go" })];
     input.extend(first.output());
     input.push(output(&first.items("function_call")[0], "one"));
     let second = server.respond(Mode::Streamed, with(ask_with("", &[function("mine")]), json!({ "input": input }))).await;
     assert_eq!(second.text(), "done");
-    assert_eq!(told(&model.asked()[1]), ["user: go", "assistant:  +mine", "tool: one"]);
-    // Calls that nothing was said of by a client that chose not to have them run.
+    assert_eq!(messages_sent(&model.asked()[1]), ["user: go", "assistant:  +mine", "tool: one"]);
+    // Calls without results, from a client that chose not to have them executed.
     let none = with(ask_with("go", &[function("mine")]), json!({ "tool_choice": "none" }));
-    let (server, model, _tools) = theatre(vec![Scene::Call(vec![("mine", json!({}))]), Scene::Say("done")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Call(vec![("mine", json!({}))]), Scene::Say("done")]).await;
     let first = server.respond(Mode::Streamed, none).await;
     let follow_up = after(&first, json!([output(&first.items("function_call")[0], "run all the same")]), &[function("mine")]);
     assert_eq!(server.respond(Mode::Streamed, follow_up).await.text(), "done");
-    assert_eq!(told(&model.asked()[1]), ["user: go", "assistant:  +mine", "tool: run all the same"]);
+    assert_eq!(messages_sent(&model.asked()[1]), ["user: go", "assistant:  +mine", "tool: run all the same"]);
 }
 
 #[tokio::test]
-async fn items_of_a_type_that_nobody_knows_are_kept_and_not_read_to_the_model() {
+async fn items_of_an_unknown_type_are_kept_and_not_given_to_the_model() {
     in_every_mode(async |mode| {
-        let (server, model, _tools) = theatre(vec![Scene::Say("done")]).await;
+        let (server, model, _tools) = server_with_model(vec![Scene::Say("done")]).await;
         let novel = json!({ "type": "next_years_item", "id": "ny_1", "text": "nothing for you", "x": [1, null] });
         let strange = [
             novel.clone(),
@@ -274,22 +279,22 @@ async fn items_of_a_type_that_nobody_knows_are_kept_and_not_read_to_the_model() 
         ];
         let input: Vec<Value> = [vec![json!({ "role": "user", "content": "go" })], strange.to_vec()].concat();
         let first = server.respond(mode, with(ask(""), json!({ "input": input }))).await;
-        assert_eq!((first.text().as_str(), told(&model.asked()[0])), ("done", vec!["user: go".to_owned()]));
+        assert_eq!((first.text().as_str(), messages_sent(&model.asked()[0])), ("done", vec!["user: go".to_owned()]));
         let listed = page(&server, first.id(), "?order=asc").await;
         let kinds: Vec<&Value> = listed["data"].as_array().expect("a list").iter().map(|item| &item["type"]).collect();
         assert_eq!(kinds, ["message", "next_years_item", "reasoning", "web_search_call", "additional_tools"], "all are on record");
         assert_eq!(listed["data"][1], novel, "as they came");
-        // Nor are they read to it in what comes after, also if they are referred to.
+        // Follow-ups do not give them to the model either, even if they refer to them.
         let referred = json!([{ "type": "item_reference", "id": listed["data"][4]["id"] }, { "role": "user", "content": "on" }]);
         server.respond(mode, after(&first, referred, &[])).await;
-        assert_eq!(told(&model.asked()[1]), ["user: go", "assistant: done", "user: on"]);
+        assert_eq!(messages_sent(&model.asked()[1]), ["user: go", "assistant: done", "user: on"]);
     })
     .await;
 }
 
 #[tokio::test]
 async fn models_and_agents_are_listed_as_models() {
-    let (server, _tools) = crate::stage::scripted_with(ECHOES, "agents: { helper: { instructions: help } }").await;
+    let (server, _tools) = crate::support::scripted_with(ECHOES, "agents: { helper: { instructions: help } }").await;
     let listed = server.get("/v1/models").await.ok();
     let names: Vec<&str> = listed["data"].as_array().expect("a list").iter().filter_map(|model| model["id"].as_str()).collect();
     assert_eq!((&listed["object"], names), (&json!("list"), vec!["m", "agent/helper"]));
@@ -300,8 +305,8 @@ async fn models_and_agents_are_listed_as_models() {
 }
 
 #[tokio::test]
-async fn a_response_that_did_not_complete_can_be_gone_on_from() {
-    let (server, model, tools) = theatre(vec![
+async fn a_response_that_did_not_complete_can_be_continued() {
+    let (server, model, tools) = server_with_model(vec![
         Scene::SayAndCall("I wait.", vec![("sleep_ms", json!({ "ms": 60_000 })), ("echo", json!({ "text": "hi" }))]),
         Scene::Say("Never mind."),
         Scene::Call(vec![("echo", json!({ "text": "last" }))]),
@@ -317,23 +322,27 @@ async fn a_response_that_did_not_complete_can_be_gone_on_from() {
     let cancelled = asked.made(&server).await;
     tools.runs("sleep_ms", 0).await;
     assert_eq!(server.respond(Mode::Streamed, after(&cancelled, json!("forget it"), &[mcp()])).await.text(), "Never mind.");
-    let heard = told(&model.asked()[1]);
-    assert_eq!(heard[..2], ["user: go", "assistant: I wait. +sleep_ms +echo"]);
-    assert!(heard[2].starts_with("tool: error"), "{heard:?}");
-    assert_eq!(heard[3..], ["tool: hi", "user: forget it"]);
+    let messages = messages_sent(&model.asked()[1]);
+    assert_eq!(messages[..2], ["user: go", "assistant: I wait. +sleep_ms +echo"]);
+    assert!(messages[2].starts_with("tool: error"), "{messages:?}");
+    assert_eq!(messages[3..], ["tool: hi", "user: forget it"]);
     let short = server.respond(Mode::Streamed, with(ask_with("short", &[mcp()]), json!({ "max_turns": 1 }))).await;
     assert_eq!(short.status(), "incomplete");
     assert_eq!(server.respond(Mode::Streamed, after(&short, json!("go on"), &[mcp()])).await.text(), "On.");
-    assert_eq!(told(&model.asked()[3]), ["user: short", "assistant:  +echo", "tool: last", "user: go on"], "the last results are there");
+    assert_eq!(
+        messages_sent(&model.asked()[3]),
+        ["user: short", "assistant:  +echo", "tool: last", "user: go on"],
+        "the last results are there"
+    );
     let failed = server.respond(Mode::Streamed, ask("fail")).await;
     assert_eq!(failed.status(), "failed");
     assert_eq!(server.respond(Mode::Streamed, after(&failed, json!("again"), &[])).await.text(), "Better.");
-    assert_eq!(told(&model.asked()[5]), ["user: fail", "user: again"], "our own words are not the model's");
+    assert_eq!(messages_sent(&model.asked()[5]), ["user: fail", "user: again"], "the server's own text is not the model's");
 }
 
 #[tokio::test]
-async fn what_a_request_says_of_the_answer_reaches_the_model() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("ok")]).await;
+async fn settings_of_the_answer_reach_the_model() {
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("ok")]).await;
     let more = json!({
         "temperature": 0.5, "top_p": 0.25, "max_output_tokens": 99, "reasoning": { "effort": "low" }, "user": "u",
         "text": { "format": { "type": "json_schema", "name": "n", "schema": { "type": "object" } } },

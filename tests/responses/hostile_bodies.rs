@@ -1,4 +1,5 @@
-//! Bodies that are too large, too slow, of another kind or hardly JSON: a clear refusal, bounded memory, and nobody else notices.
+//! Bodies that are too large, too slow, of another type or hardly JSON: the refusal is clear, memory is bounded, and other clients notice
+//! nothing.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +11,14 @@ use tokio::{
 };
 use windlass_tests::{Answer, Mode, PATIENCE, Server, ServerBuilder, responses::check_refusal};
 
-use crate::stage::{ask, scripted, scripted_with};
+use crate::support::{ask, scripted, scripted_with};
 
 const SCRIPT: &str = "laps: [ { text: fine } ]";
 const MEGABYTE: usize = 1 << 20;
-/// Bytes of a body, if the configuration does not say otherwise.
+/// The default limit of a body in bytes.
 const LIMIT: u64 = 8 << 20;
 
-/// A connection with the head of a request on it.
+/// Opens a connection and sends the head of a request.
 async fn begun(server: &Server, more: &str) -> TcpStream {
     let address = server.base().trim_start_matches("http://");
     let mut socket = TcpStream::connect(address).await.expect("a connection");
@@ -29,7 +30,7 @@ async fn begun(server: &Server, more: &str) -> TcpStream {
     socket
 }
 
-/// The answer on a connection that is closed after it.
+/// Reads the answer of a connection that is closed after it.
 async fn answered(socket: &mut TcpStream) -> Answer {
     let mut bytes = Vec::new();
     tokio::time::timeout(PATIENCE, socket.read_to_end(&mut bytes)).await.expect("a clear end").expect("the answer is not lost");
@@ -42,7 +43,11 @@ async fn answered(socket: &mut TcpStream) -> Answer {
 fn check_too_large(answer: &Answer) {
     check_refusal(answer);
     assert_eq!((answer.status, answer.code()), (413, "request_too_large"), "{}", answer.body);
-    assert!(answer.body["error"]["message"].as_str().is_some_and(|words| words.contains("8388608")), "it says the limit: {}", answer.body);
+    assert!(
+        answer.body["error"]["message"].as_str().is_some_and(|message| message.contains("8388608")),
+        "it has the limit: {}",
+        answer.body
+    );
 }
 
 async fn check_serves(server: &Server) {
@@ -68,7 +73,7 @@ async fn a_body_of_fifty_megabytes_is_refused_and_never_held() {
     let (server, _tools) = scripted(SCRIPT).await;
     check_serves(&server).await;
     let before = server.peak_bytes();
-    // A client that writes all of it before it reads gets the refusal all the same.
+    // A client that writes the whole body before it reads still gets the refusal.
     let mut socket = begun(&server, &format!("connection: close\r\ncontent-length: {}", 50 * MEGABYTE)).await;
     let megabyte = vec![b' '; MEGABYTE];
     for _ in 0..50 {
@@ -76,9 +81,9 @@ async fn a_body_of_fifty_megabytes_is_refused_and_never_held() {
     }
     check_too_large(&answered(&mut socket).await);
     let announced = server.grown_since(before);
-    // What an allocator keeps of buffers that were read into and dropped; a body that is held would be fifty megabytes.
+    // The allocator keeps some of the buffers that were read into and dropped. A stored body would be fifty megabytes.
     assert!(announced < 2 * LIMIT, "what is announced as too large is not kept: {announced}");
-    // Without a length, as much is held as is allowed; a buffer that grows has it twice for a moment.
+    // Without a length, the server buffers as much as the limit allows; a growing buffer takes twice that for a moment.
     let mut socket = begun(&server, "connection: close\r\ntransfer-encoding: chunked").await;
     for _ in 0..50 {
         socket.write_all(format!("{MEGABYTE:x}\r\n").as_bytes()).await.expect("it is taken from the wire");
@@ -89,7 +94,7 @@ async fn a_body_of_fifty_megabytes_is_refused_and_never_held() {
     check_too_large(&answered(&mut socket).await);
     let chunked = server.grown_since(before);
     assert!(chunked < 5 * LIMIT, "{chunked}");
-    // In pieces of one byte, each with a frame of its own, none of which is kept.
+    // Chunks of one byte each. The server keeps none of their frames.
     let mut socket = begun(&server, "connection: close\r\ntransfer-encoding: chunked").await;
     let pieces = b"1\r\n \r\n".repeat(MEGABYTE / 2);
     socket.write_all(&pieces).await.expect("it is taken from the wire");
@@ -128,14 +133,14 @@ async fn a_client_that_asks_first_is_refused_before_it_sends_anything() {
     let body = ask("hi").to_string();
     let mut socket = begun(&server, &asks(body.len())).await;
     let mut line = [0; 25];
-    socket.read_exact(&mut line).await.expect("it is told to go on");
+    socket.read_exact(&mut line).await.expect("it gets 100 Continue");
     assert_eq!(&line, b"HTTP/1.1 100 Continue\r\n\r\n");
-    socket.write_all(body.as_bytes()).await.expect("it goes on");
+    socket.write_all(body.as_bytes()).await.expect("it continues");
     assert_eq!(answered(&mut socket).await.status, 200);
 }
 
 #[tokio::test]
-async fn bodies_that_never_come_cost_nothing_and_hold_nobody_up() {
+async fn bodies_that_never_arrive_cost_nothing_and_delay_no_other_client() {
     let (server, _tools) = scripted(SCRIPT).await;
     check_serves(&server).await;
     let before = server.peak_bytes();
@@ -147,14 +152,14 @@ async fn bodies_that_never_come_cost_nothing_and_hold_nobody_up() {
         socket.write_all(start.as_bytes()).await.expect("the start of a body");
         waiting.push(socket);
     }
-    // Too much is announced and nothing is sent: the refusal does not wait for it.
+    // The request declares too large a body and sends none of it: the refusal comes immediately.
     let began = Instant::now();
     let mut socket = begun(&server, &format!("connection: close\r\ncontent-length: {}", 50 * MEGABYTE)).await;
     check_serves(&server).await;
     check_too_large(&answered(&mut socket).await);
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     let grown = server.grown_since(before);
-    assert!(grown < 100 * 256 * 1024, "a hundred who send nothing have some buffers, and not what they announced: {grown}");
+    assert!(grown < 100 * 256 * 1024, "a hundred silent clients have some buffers, and not the length that they declared: {grown}");
     drop(waiting);
     check_serves(&server).await;
     assert_eq!(server.number("SELECT count(*) FROM runs"), 3);
@@ -184,10 +189,10 @@ async fn what_is_sent_as_something_else_than_json_is_refused_by_its_type() {
         let answer = post(Some(kind), "<input>hi</input>".to_owned()).await;
         check_refusal(&answer);
         assert_eq!((answer.status, answer.code()), (415, "unsupported_media_type"), "{kind}: {}", answer.body);
-        let words = answer.body["error"]["message"].as_str().unwrap_or_default();
-        assert!(words.contains("application/json"), "it says what to do: {words}");
+        let message = answer.body["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains("application/json"), "it has a hint: {message}");
     }
-    // A large one is refused too, and not cut off.
+    // A large one is refused as well, and the connection is not broken.
     let answer = post(Some("multipart/form-data; boundary=x"), "x".repeat(20 * MEGABYTE)).await;
     assert_eq!((answer.status, answer.code()), (415, "unsupported_media_type"), "{}", answer.body);
     assert_eq!(server.number("SELECT count(*) FROM runs"), 0);
@@ -199,7 +204,7 @@ async fn what_is_sent_as_something_else_than_json_is_refused_by_its_type() {
         Some("application/vnd.openai+json"),
         Some("application/problem+json ; x=y"),
         Some("text/json"),
-        // What curl and browsers say of everything.
+        // The content type that curl and browsers use by default.
         Some("application/x-www-form-urlencoded"),
         Some("text/plain;charset=UTF-8"),
         Some("application/octet-stream"),
@@ -210,7 +215,7 @@ async fn what_is_sent_as_something_else_than_json_is_refused_by_its_type() {
     }
 }
 
-/// Bodies, each with the code of its refusal, or none if it is taken.
+/// Bodies, each with the code of its refusal, or none if it is accepted.
 fn odd_bodies() -> Vec<(Vec<u8>, Option<&'static str>)> {
     let field = |json: &str| format!("{{\"model\":\"m\",\"input\":\"hi\",\"x\":{json}}}").into_bytes();
     let text = |json: &str| format!("{{\"model\":\"m\",\"input\":{json}}}").into_bytes();
@@ -268,7 +273,7 @@ async fn bodies_that_are_hardly_json_are_refused_or_taken_and_never_a_fault() {
             }
         }
     }
-    // The same in a field that is read: its name is in the error.
+    // The same in a field that the server parses: the error names the field.
     for (number, param) in [("1e999", ""), ("-1", "max_turns"), ("1e30", "max_turns"), ("0.5", "max_turns")] {
         let body = format!("{{\"model\":\"m\",\"input\":\"hi\",\"max_turns\":{number}}}");
         let answer = server.post_bytes("/v1/responses", body.into_bytes()).await;

@@ -1,13 +1,13 @@
-//! Every field of a request with every wrong type, every parameter and id with nonsense in it: 400 or 404 in the shape that OpenAI's
-//! clients read, never a fault of our own, and nothing left behind.
+//! Every field of a request with every wrong type, every parameter and id with nonsense in it: the answer is 400 or 404 in the shape that
+//! OpenAI's clients parse, never an internal error, and nothing is stored.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{Answer, Mode, Server, responses::check_refusal};
 
-use crate::stage::{ask, scripted, with};
+use crate::support::{ask, scripted, with};
 
-/// A request with everything in it that is documented and can be said at once.
+/// A request with all documented fields that can be combined.
 fn everything() -> Value {
     let plain = json!({
         "model": "m", "instructions": "be brief", "previous_response_id": null, "conversation": null,
@@ -47,7 +47,7 @@ fn everything() -> Value {
     with(plain, more)
 }
 
-/// What may have another type than it has above, with the type.
+/// Fields that may have another type than in the request above, with that type.
 const ALSO: [(&str, &str); 9] = [
     ("input", "string"),
     ("input[0].content", "string"),
@@ -71,7 +71,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The place of every value in a body: how it is reached, and what an error calls it.
+/// Every value in a body: its JSON pointer, and its name in an error.
 fn places(value: &Value, pointer: &str, param: &str, found: &mut Vec<(String, String)>) {
     let inner: Vec<(String, String, &Value)> = match value {
         Value::Object(members) => {
@@ -89,12 +89,12 @@ fn places(value: &Value, pointer: &str, param: &str, found: &mut Vec<(String, St
     }
 }
 
-/// Whether an answer is a refusal of what stands there: it names the place itself, or what is missing in it.
+/// Whether an answer refuses this value: the error names the value itself, or a field that is missing in it.
 fn is_named(answer: &Answer, place: &str) -> bool {
     let Some(param) = answer.body["error"]["param"].as_str() else { return false };
     check_refusal(answer);
     let is_there = param.strip_prefix(place).is_some_and(|rest| place.is_empty() || rest.is_empty() || rest.starts_with(['.', '[']));
-    // A text can be the name of a conversation, only that there is none of that name.
+    // Any text can be the name of a conversation; only no conversation has that name.
     let is_refused = answer.status == 400 || (answer.status, param) == (404, "conversation");
     is_refused && is_there
 }
@@ -124,7 +124,7 @@ async fn a_046_every_field_with_every_wrong_type_is_named() {
             taken += i64::from(is_taken);
             let is_right = match is_taken {
                 true => value.is_null() || ALSO.contains(&(param.as_str(), kind(value))),
-                // What is null is left out, which may be wrong for what stands elsewhere.
+                // A null field counts as absent, which may make another field wrong.
                 false => is_named(&answer, if value.is_null() { "" } else { param }),
             };
             if !is_right {

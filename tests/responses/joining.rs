@@ -1,11 +1,11 @@
-//! A request of Codex's that was cut and comes again: it joins its run, by the id of its turn and all that it says.
+//! An interrupted request of Codex that is sent again: it joins its run, recognised by the id of its turn and its whole content.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::{Value, json};
-use windlass_tests::{EventStream, FakeModel, McpServer, Mode, Next, Scene, Server, Told, responses::check_events, until};
+use windlass_tests::{EventStream, FakeModel, McpServer, Mode, Next, Scene, Server, StreamEvent, responses::check_events, until};
 
-use crate::stage::{ask_with, function, mcp, on_stage, output, theatre, theatre_with, with};
+use crate::support::{ask_with, function, mcp, output, server_for_model, server_with_model, server_with_model_and_config, with};
 
 const TURN: &str = r#"{"session_id":"s","turn_id":"turn-1","request_kind":"turn"}"#;
 const OTHER_TURN: &str = r#"{"session_id":"s","turn_id":"turn-2","request_kind":"turn"}"#;
@@ -14,11 +14,11 @@ fn request(input: Value, store: bool) -> Value {
     with(ask_with("", &[mcp(), function("mine")]), json!({ "input": input, "store": store, "client_metadata": { "a": 1, "b": 2 } }))
 }
 
-fn words(text: &str) -> Value {
+fn message_input(text: &str) -> Value {
     json!([{ "role": "user", "content": text }])
 }
 
-/// Asks for a stream as a part of a turn.
+/// Requests a stream as a part of a turn.
 async fn ask(server: &Server, turn: &str, body: &str) -> EventStream {
     let request = server.authorized(reqwest::Method::POST, "/v1/responses").header("content-type", "application/json");
     EventStream::new(request.header("x-codex-turn-metadata", turn).body(body.to_owned()).send().await.expect("the server answers"))
@@ -28,10 +28,10 @@ fn streamed(body: Value) -> String {
     Mode::Streamed.asks(body).to_string()
 }
 
-/// A stream that has begun.
+/// An open stream and its events so far.
 struct Begun {
     id: String,
-    events: Vec<Told>,
+    events: Vec<StreamEvent>,
     stream: EventStream,
 }
 
@@ -44,8 +44,8 @@ impl Begun {
         Begun { id, events: vec![first], stream }
     }
 
-    /// Reads on until an event that is wanted.
-    async fn until(&mut self, is_it: impl Fn(&Told) -> bool) -> Value {
+    /// Reads until an event satisfies the condition. Returns its data.
+    async fn until(&mut self, is_it: impl Fn(&StreamEvent) -> bool) -> Value {
         loop {
             match self.stream.next().await {
                 Next::Event(event) => self.events.push(event),
@@ -58,8 +58,8 @@ impl Begun {
         }
     }
 
-    /// Reads to the end: how it ended, and every event.
-    async fn ends(mut self) -> (Value, Vec<Told>) {
+    /// Reads to the end. Returns the last object, and every event.
+    async fn ends(mut self) -> (Value, Vec<StreamEvent>) {
         let (rest, is_whole) = self.stream.rest().await;
         assert!(is_whole, "the stream ends properly");
         self.events.extend(rest);
@@ -73,7 +73,7 @@ fn runs(server: &Server) -> i64 {
     server.number("SELECT count(*) FROM runs")
 }
 
-fn data(events: &[Told]) -> Vec<Value> {
+fn data(events: &[StreamEvent]) -> Vec<Value> {
     events.iter().map(|event| event.data.clone()).collect()
 }
 
@@ -81,14 +81,14 @@ fn data(events: &[Told]) -> Vec<Value> {
 async fn a_cut_request_of_a_turn_joins_its_run_from_the_first_event() {
     for store in [false, true] {
         let (server, model, tools) =
-            theatre(vec![Scene::SayAndCall("See.", vec![("sleep_ms", json!({ "ms": 700 }))]), Scene::Say("done")]).await;
-        let body = streamed(request(words("go"), store));
+            server_with_model(vec![Scene::SayAndCall("See.", vec![("sleep_ms", json!({ "ms": 700 }))]), Scene::Say("done")]).await;
+        let body = streamed(request(message_input("go"), store));
         let mut first = Begun::new(&server, TURN, &body).await;
         tools.runs("sleep_ms", 1).await;
         first.until(|event| event.kind() == "response.mcp_call_arguments.done").await;
         let (id, seen) = (first.id, first.events);
         drop(first.stream);
-        // As Codex does: the same, with some keys in another order.
+        // Codex sends the same request with some keys in another order.
         let turned = body.replace(r#"{"a":1,"b":2}"#, r#"{"b":2,"a":1}"#);
         assert_ne!(turned, body);
         let again = Begun::new(&server, TURN, &turned).await;
@@ -103,8 +103,8 @@ async fn a_cut_request_of_a_turn_joins_its_run_from_the_first_event() {
 
 #[tokio::test]
 async fn a_request_of_a_turn_that_a_kill_cut_joins_its_run() {
-    let (mut server, model, _tools) = theatre(vec![Scene::Hang, Scene::Say("done")]).await;
-    let body = streamed(request(words("go"), false));
+    let (mut server, model, _tools) = server_with_model(vec![Scene::Hang, Scene::Say("done")]).await;
+    let body = streamed(request(message_input("go"), false));
     let first = Begun::new(&server, TURN, &body).await;
     model.asked_times(1).await;
     server.kill();
@@ -118,8 +118,8 @@ async fn a_request_of_a_turn_that_a_kill_cut_joins_its_run() {
 
 #[tokio::test]
 async fn a_turn_that_missed_the_end_gets_the_same_response() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("done")]).await;
-    let body = streamed(request(words("go"), false));
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("done")]).await;
+    let body = streamed(request(message_input("go"), false));
     let (_, first) = Begun::new(&server, TURN, &body).await.ends().await;
     for _ in 0..2 {
         let (_, again) = Begun::new(&server, TURN, &body).await.ends().await;
@@ -133,12 +133,16 @@ async fn a_turn_that_missed_the_end_gets_the_same_response() {
 
 #[tokio::test]
 async fn neither_the_turn_nor_the_body_alone_is_enough() {
-    let (server, _model, _tools) = theatre(vec![Scene::Say("done")]).await;
-    let body = streamed(request(words("go"), false));
+    let (server, _model, _tools) = server_with_model(vec![Scene::Say("done")]).await;
+    let body = streamed(request(message_input("go"), false));
     let (first, _) = Begun::new(&server, TURN, &body).await.ends().await;
     let mut ids = BTreeSet::from([first["id"].to_string()]);
-    let others =
-        [(OTHER_TURN, body.clone()), (TURN, streamed(request(words("go on"), false))), ("nonsense", body.clone()), ("{}", body.clone())];
+    let others = [
+        (OTHER_TURN, body.clone()),
+        (TURN, streamed(request(message_input("go on"), false))),
+        ("nonsense", body.clone()),
+        ("{}", body.clone()),
+    ];
     for (turn, body) in others {
         let (other, _) = Begun::new(&server, turn, &body).await.ends().await;
         assert!(ids.insert(other["id"].to_string()), "a run of its own: {turn} {body}");
@@ -146,9 +150,10 @@ async fn neither_the_turn_nor_the_body_alone_is_enough() {
 }
 
 #[tokio::test]
-async fn after_a_failure_a_turn_gets_another_try() {
-    let (server, _model, _tools) = theatre(vec![Scene::Fail(400, Vec::new()), Scene::Fail(400, Vec::new()), Scene::Say("done")]).await;
-    let body = streamed(request(words("go"), false));
+async fn after_a_failure_a_turn_gets_another_attempt() {
+    let (server, _model, _tools) =
+        server_with_model(vec![Scene::Fail(400, Vec::new()), Scene::Fail(400, Vec::new()), Scene::Say("done")]).await;
+    let body = streamed(request(message_input("go"), false));
     let mut statuses = Vec::new();
     for _ in 0..4 {
         let (made, _) = Begun::new(&server, TURN, &body).await.ends().await;
@@ -161,8 +166,8 @@ async fn after_a_failure_a_turn_gets_another_try() {
 #[tokio::test]
 async fn a_run_that_is_read_is_not_joined() {
     let (model, tools) = (FakeModel::held_back(vec![Scene::Say("done")]).await, McpServer::start().await);
-    let mut server = on_stage(&model, &tools, "").await;
-    let body = streamed(request(words("go"), false));
+    let mut server = server_for_model(&model, &tools, "").await;
+    let body = streamed(request(message_input("go"), false));
     let (one, two) = tokio::join!(Begun::new(&server, TURN, &body), Begun::new(&server, TURN, &body));
     assert_ne!(one.id, two.id, "two at once are two");
     model.asked_times(2).await;
@@ -181,8 +186,8 @@ async fn a_run_that_is_read_is_not_joined() {
 #[tokio::test]
 async fn a_reader_that_left_twice_has_all_its_time_once_more() {
     let (server, _model, tools) =
-        theatre_with(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))])], "responses: { join_s: 3 }").await;
-    let body = streamed(request(words("go"), false));
+        server_with_model_and_config(vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))])], "responses: { join_s: 3 }").await;
+    let body = streamed(request(message_input("go"), false));
     let first = Begun::new(&server, TURN, &body).await;
     let id = first.id.clone();
     drop(first);
@@ -191,20 +196,20 @@ async fn a_reader_that_left_twice_has_all_its_time_once_more() {
     drop(Begun::new(&server, TURN, &body).await);
     tokio::time::sleep(Duration::from_secs(2)).await;
     let again = Begun::new(&server, TURN, &body).await;
-    assert_eq!((&again.id, tools.running("sleep_ms")), (&id, 1), "nobody stopped it in between");
+    assert_eq!((&again.id, tools.running("sleep_ms")), (&id, 1), "it was not stopped in between");
     drop(again);
     until("it is stopped at last", || async { (tools.running("sleep_ms") == 0).then_some(()) }).await;
     let late = Begun::new(&server, TURN, &body).await;
-    assert_ne!(late.id, id, "who comes too late starts anew");
+    assert_ne!(late.id, id, "a request that comes too late starts again");
 }
 
-fn is_message_done(event: &Told) -> bool {
+fn is_message_done(event: &StreamEvent) -> bool {
     event.kind() == "response.output_item.done" && event.data["item"]["type"] == "message"
 }
 
-/// The input of a request, and the items that came of it.
+/// The input of a request with further items.
 fn extended(text: &str, more: &[&Value]) -> Value {
-    let mut input = words(text);
+    let mut input = message_input(text);
     input.as_array_mut().expect("a list").extend(more.iter().map(|item| (*item).clone()));
     input
 }
@@ -213,8 +218,8 @@ fn extended(text: &str, more: &[&Value]) -> Value {
 async fn a_turn_that_has_items_already_gets_only_what_is_missing() {
     for is_killed in [false, true] {
         let (mut server, model, tools) =
-            theatre(vec![Scene::SayAndCall("See.", vec![("sleep_ms", json!({ "ms": 700 }))]), Scene::Say("done")]).await;
-        let mut first = Begun::new(&server, TURN, &streamed(request(words("go"), false))).await;
+            server_with_model(vec![Scene::SayAndCall("See.", vec![("sleep_ms", json!({ "ms": 700 }))]), Scene::Say("done")]).await;
+        let mut first = Begun::new(&server, TURN, &streamed(request(message_input("go"), false))).await;
         let got = first.until(is_message_done).await;
         tools.runs("sleep_ms", 1).await;
         let (id, index) = (first.id, got["output_index"].clone());
@@ -235,7 +240,7 @@ async fn a_turn_that_has_items_already_gets_only_what_is_missing() {
         assert_eq!(done.iter().map(|item| item["type"].clone()).collect::<Vec<_>>(), ["mcp_list_tools", "mcp_call", "message"]);
         assert_eq!((done[2], &last["output"][1]), (&last["output"][3], &got["item"]), "the object has everything");
         assert_eq!((&last["status"], runs(&server), model.asked().len()), (&json!("completed"), 1, 2));
-        // Cut again, with all of it there: only the end is missing.
+        // Interrupted again after all items: only the end is missing.
         let whole = streamed(request(extended("go", &[&got["item"], done[2]]), false));
         let (end, events) = Begun::new(&server, TURN, &whole).await.ends().await;
         assert_eq!((end, runs(&server)), (last.clone(), 1));
@@ -244,12 +249,13 @@ async fn a_turn_that_has_items_already_gets_only_what_is_missing() {
 }
 
 #[tokio::test]
-async fn a_turn_that_goes_on_is_the_next_lap() {
-    let (server, _model, _tools) = theatre(vec![Scene::SayAndCall("Yours.", vec![("mine", json!({}))]), Scene::Say("done")]).await;
-    let (first, _) = Begun::new(&server, TURN, &streamed(request(words("go"), false))).await.ends().await;
+async fn the_next_request_of_a_turn_is_the_next_iteration() {
+    let (server, _model, _tools) =
+        server_with_model(vec![Scene::SayAndCall("Yours.", vec![("mine", json!({}))]), Scene::Say("done")]).await;
+    let (first, _) = Begun::new(&server, TURN, &streamed(request(message_input("go"), false))).await.ends().await;
     let (message, call) = (&first["output"][1], &first["output"][2]);
-    let lap = streamed(request(extended("go", &[message, call, &output(call, "one")]), false));
-    let (second, _) = Begun::new(&server, TURN, &lap).await.ends().await;
+    let next = streamed(request(extended("go", &[message, call, &output(call, "one")]), false));
+    let (second, _) = Begun::new(&server, TURN, &next).await.ends().await;
     assert_ne!(second["id"], first["id"]);
     assert_eq!(second["output"][1]["content"][0]["text"], "done");
     let mut altered = message.clone();

@@ -1,15 +1,15 @@
-//! Requests that come again: they are known before anything is prepared for them, whatever has become of what they need.
+//! Repeated requests: the server recognises them before it prepares anything, even if something that the first one needed is gone.
 
 use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{Answer, Mode, Scene, Server, until};
 
-use crate::stage::{after, ask, ask_with, mcp, theatre, theatre_with, with};
+use crate::support::{after, ask, ask_with, mcp, server_with_model, server_with_model_and_config, with};
 
 const KEY: [(&str, &str); 1] = [("idempotency-key", "k")];
 const TURN: [(&str, &str); 1] = [("x-codex-turn-metadata", r#"{"turn_id":"t"}"#)];
 
-/// What a request with the key is answered that is not answered with a response.
+/// Sends a request with the key that must not be answered with a response.
 async fn refused(server: &Server, body: &Value) -> Answer {
     server.send(server.authorized(Method::POST, "/v1/responses").header(KEY[0].0, KEY[0].1).json(body)).await
 }
@@ -17,11 +17,11 @@ async fn refused(server: &Server, body: &Value) -> Answer {
 #[tokio::test]
 async fn a_request_that_comes_again_does_not_need_its_tool_server() {
     for headers in [&KEY, &TURN] {
-        let (server, model, tools) = theatre(vec![Scene::Say("done")]).await;
+        let (server, model, tools) = server_with_model(vec![Scene::Say("done")]).await;
         let body = ask_with("go", &[mcp()]);
         let first = server.ask_with(Mode::Streamed, body.clone(), headers).made(&server).await;
         tools.behave(|manners| manners.authorization = Some("nobody has it".into()));
-        // What a server offers is remembered for a while, but by nobody who has just started.
+        // The cache of MCP servers' tools is empty after a restart.
         let server = server.restart(&[]).await;
         assert_eq!(server.refusal(Mode::Plain, body.clone()).await.status, 424, "its tools cannot be listed");
         let before = model.asked().len();
@@ -33,7 +33,7 @@ async fn a_request_that_comes_again_does_not_need_its_tool_server() {
 #[tokio::test]
 async fn a_request_that_comes_again_does_not_need_the_response_before_it() {
     for headers in [&KEY, &TURN] {
-        let (server, model, _tools) = theatre(vec![Scene::Say("done")]).await;
+        let (server, model, _tools) = server_with_model(vec![Scene::Say("done")]).await;
         let first = server.respond(Mode::Plain, ask("go")).await;
         let body = after(&first, json!("on"), &[]);
         let second = server.ask_with(Mode::Plain, body.clone(), headers).made(&server).await;
@@ -42,15 +42,15 @@ async fn a_request_that_comes_again_does_not_need_the_response_before_it() {
         let again = server.ask_with(Mode::Plain, body.clone(), headers).made(&server).await;
         assert_eq!((again.id(), model.asked().len()), (second.id(), 2), "{headers:?}");
     }
-    let (server, _model, _tools) = theatre(vec![Scene::Say("done")]).await;
+    let (server, _model, _tools) = server_with_model(vec![Scene::Say("done")]).await;
     server.ask_with(Mode::Plain, ask("go"), &KEY).made(&server).await;
     let other = with(ask("on"), json!({ "previous_response_id": "resp_nope" }));
-    assert_eq!(refused(&server, &other).await.code(), "idempotency_key_reused", "another request is told so first");
+    assert_eq!(refused(&server, &other).await.code(), "idempotency_key_reused", "another request is recognised first");
 }
 
 #[tokio::test]
 async fn a_key_whose_response_is_gone_runs_nothing_a_second_time() {
-    let (server, model, _tools) = theatre_with(vec![Scene::Say("done")], "responses: { erase_s: 0 }").await;
+    let (server, model, _tools) = server_with_model_and_config(vec![Scene::Say("done")], "responses: { erase_s: 0 }").await;
     let deleted = server.ask_with(Mode::Plain, ask("go"), &KEY).made(&server).await;
     server.send(server.authorized(Method::DELETE, &format!("/v1/responses/{}", deleted.id()))).await.ok();
     for body in [ask("go"), Mode::Streamed.asks(ask("go")), ask("something else")] {

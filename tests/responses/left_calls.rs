@@ -1,10 +1,10 @@
-//! Calls of the server's that a response left behind beside the client's, when the client sends the whole conversation again
-//! instead of naming the response it goes on from.
+//! Server calls that a response deferred because of client calls, when the client sends the whole conversation again instead of naming the
+//! previous response.
 
 use serde_json::{Value, json};
-use windlass_tests::{Made, Mode, Scene, in_every_mode, until};
+use windlass_tests::{Mode, ResponseRecord, Scene, in_every_mode, until};
 
-use crate::stage::{after, ask_with, function, mcp, output, theatre, theatre_with, told, with};
+use crate::support::{after, ask_with, function, mcp, messages_sent, output, server_with_model, server_with_model_and_config, with};
 
 fn mixed() -> Vec<Value> {
     vec![mcp(), function("mine"), function("yours")]
@@ -26,17 +26,17 @@ fn request(input: &[Value], store: bool) -> Value {
     with(ask_with("", &mixed()), json!({ "input": input, "store": store }))
 }
 
-/// What a client such as Codex keeps of a response: everything but the server's calls.
-fn kept(made: &Made) -> Vec<Value> {
+/// The items that a client such as Codex keeps of a response: all but the server's calls.
+fn kept(made: &ResponseRecord) -> Vec<Value> {
     made.output().into_iter().filter(|item| item["type"] != "mcp_call").collect()
 }
 
-/// The client's calls of a response, and what it says they brought.
-fn outputs(made: &Made, text: &str) -> Vec<Value> {
+/// The client's calls of a response, and their results.
+fn outputs(made: &ResponseRecord, text: &str) -> Vec<Value> {
     made.items("function_call").iter().map(|call| output(call, text)).collect()
 }
 
-/// A conversation sent again: what was said, and what comes now.
+/// The history and the new items.
 fn and(history: &[Value], more: Vec<Value>) -> Vec<Value> {
     [history.to_vec(), more].concat()
 }
@@ -44,7 +44,7 @@ fn and(history: &[Value], more: Vec<Value>) -> Vec<Value> {
 const WHOLE: [&str; 5] = ["user: go", "assistant: Both. +echo +mine +echo", "tool: one", "tool: from the client", "tool: two"];
 
 #[tokio::test]
-async fn a_025_a_client_that_sends_the_conversation_again_has_the_rest_of_the_lap_run_once() {
+async fn a_025_a_client_that_sends_the_conversation_again_has_the_rest_of_the_iteration_run_once() {
     in_every_mode(async |mode| {
         let scenes = vec![
             Scene::SayAndCall("Both.", vec![echo("one"), ("mine", json!({})), echo("two")]),
@@ -53,7 +53,7 @@ async fn a_025_a_client_that_sends_the_conversation_again_has_the_rest_of_the_la
             Scene::Call(vec![("yours", json!({}))]),
             Scene::Say("On."),
         ];
-        let (server, model, tools) = theatre(scenes).await;
+        let (server, model, tools) = server_with_model(scenes).await;
         let store = is_stored(mode);
         let first = server.respond(mode, request(&[user("go")], store)).await;
         assert_eq!((first.status(), tools.starts("echo").len()), ("requires_action", 0));
@@ -61,45 +61,45 @@ async fn a_025_a_client_that_sends_the_conversation_again_has_the_rest_of_the_la
         let second = server.respond(mode, request(&history, store)).await;
         assert_eq!((second.status(), second.text().as_str()), ("completed", "Finished."));
         assert_eq!(second.shape(), ["mcp_call", "mcp_call", "message"], "the follow-up runs what was left, first");
-        assert_eq!(told(&model.asked()[1]), WHOLE);
-        // A second branch gets what the first one's calls brought.
+        assert_eq!(messages_sent(&model.asked()[1]), WHOLE);
+        // A second branch gets the results of the first branch's server calls.
         let branch = server.respond(mode, request(&history, store)).await;
         assert_eq!((branch.shape(), branch.text().as_str()), (vec!["message".to_owned()], "The other branch."));
-        assert_eq!(told(&model.asked()[2]), WHOLE);
-        // The conversation goes on, and nothing is forgotten or run again.
+        assert_eq!(messages_sent(&model.asked()[2]), WHOLE);
+        // The conversation continues; nothing is forgotten or executed again.
         let history = and(&and(&history, kept(&second)), vec![user("and now?")]);
         let third = server.respond(mode, request(&history, store)).await;
-        let told_now = [&WHOLE[..], &["assistant: Finished.", "user: and now?"]].concat();
-        assert_eq!(told(&model.asked()[3]), told_now);
+        let messages_now = [&WHOLE[..], &["assistant: Finished.", "user: and now?"]].concat();
+        assert_eq!(messages_sent(&model.asked()[3]), messages_now);
         let history = and(&and(&history, kept(&third)), outputs(&third, "here"));
         assert_eq!(server.respond(mode, request(&history, store)).await.text(), "On.");
-        assert_eq!(told(&model.asked()[4]), [&told_now[..], &["assistant:  +yours", "tool: here"]].concat());
-        assert_eq!(tools.starts("echo").len(), 2, "each call once, whoever comes by");
+        assert_eq!(messages_sent(&model.asked()[4]), [&messages_now[..], &["assistant:  +yours", "tool: here"]].concat());
+        assert_eq!(tools.starts("echo").len(), 2, "each call once");
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_025_a_client_that_keeps_the_servers_items_is_not_told_twice() {
+async fn a_025_server_items_that_a_client_keeps_are_not_given_to_the_model_twice() {
     let scenes = vec![Scene::Call(vec![("mine", json!({})), echo("one")]), Scene::Say("Finished."), Scene::Say("On.")];
-    let (server, model, tools) = theatre(scenes).await;
+    let (server, model, tools) = server_with_model(scenes).await;
     let first = server.respond(Mode::Streamed, request(&[user("go")], true)).await;
     let history = and(&and(&[user("go")], first.output()), outputs(&first, "mine"));
     let second = server.respond(Mode::Streamed, request(&history, true)).await;
     assert_eq!(second.shape(), ["mcp_call", "message"]);
-    assert_eq!(told(&model.asked()[1]), ["user: go", "assistant:  +mine +echo", "tool: mine", "tool: one"]);
+    assert_eq!(messages_sent(&model.asked()[1]), ["user: go", "assistant:  +mine +echo", "tool: mine", "tool: one"]);
     let history = and(&and(&history, second.output()), vec![user("and now?")]);
     assert_eq!(server.respond(Mode::Streamed, request(&history, true)).await.text(), "On.");
-    let heard = told(&model.asked()[2]);
-    assert_eq!(heard.iter().filter(|message| *message == "tool: one").count(), 1, "{heard:?}");
-    assert_eq!(heard[heard.len() - 2..], ["assistant: Finished.", "user: and now?"]);
+    let messages = messages_sent(&model.asked()[2]);
+    assert_eq!(messages.iter().filter(|message| *message == "tool: one").count(), 1, "{messages:?}");
+    assert_eq!(messages[messages.len() - 2..], ["assistant: Finished.", "user: and now?"]);
     assert_eq!(tools.starts("echo").len(), 1);
 }
 
 #[tokio::test]
 async fn a_025_of_two_follow_ups_at_once_one_runs_what_was_left() {
     let scenes = vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 400 })), ("mine", json!({}))]), Scene::Say("done")];
-    let (server, _model, tools) = theatre(scenes).await;
+    let (server, _model, tools) = server_with_model(scenes).await;
     let first = server.respond(Mode::Streamed, request(&[user("go")], false)).await;
     let follow_up = request(&and(&and(&[user("go")], kept(&first)), outputs(&first, "mine")), false);
     let running = server.ask(Mode::Streamed, follow_up.clone());
@@ -114,7 +114,7 @@ async fn a_025_of_two_follow_ups_at_once_one_runs_what_was_left() {
 #[tokio::test]
 async fn a_025_a_follow_up_of_a_turn_that_a_kill_cut_joins_the_run_that_took_the_calls() {
     let scenes = vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 700 })), ("mine", json!({}))]), Scene::Say("done")];
-    let (mut server, _model, tools) = theatre(scenes).await;
+    let (mut server, _model, tools) = server_with_model(scenes).await;
     let first = server.respond(Mode::Streamed, request(&[user("go")], false)).await;
     let follow_up = request(&and(&and(&[user("go")], kept(&first)), outputs(&first, "mine")), false);
     let turn = [("x-codex-turn-metadata", r#"{"turn_id":"t"}"#)];
@@ -131,7 +131,7 @@ async fn a_025_a_follow_up_of_a_turn_that_a_kill_cut_joins_the_run_that_took_the
     assert!(starts.iter().all(|start| start.call_id == starts[0].call_id), "a read that was cut keeps its key: {starts:?}");
 }
 
-/// A branch that has to wait for its turn is begun by somebody who finds nothing but what it stored.
+/// A queued branch is started by a worker that has only what was stored.
 #[tokio::test]
 async fn a_025_a_branch_that_waited_in_the_queue_runs_nothing_again() {
     for is_named in [false, true] {
@@ -142,7 +142,7 @@ async fn a_025_a_branch_that_waited_in_the_queue_runs_nothing_again() {
             Scene::Say("Found."),
             Scene::Say("The other branch."),
         ];
-        let (server, model, tools) = theatre_with(scenes, "agents: { helper: { tools: [look_up], serial: true } }").await;
+        let (server, model, tools) = server_with_model_and_config(scenes, "agents: { helper: { tools: [look_up], serial: true } }").await;
         let agent = |body: Value| with(body, json!({ "model": "agent/helper" }));
         let first = server.respond(Mode::Streamed, agent(request(&[user("go")], true))).await;
         let results = outputs(&first, "mine");
@@ -159,12 +159,12 @@ async fn a_025_a_branch_that_waited_in_the_queue_runs_nothing_again() {
         server.report(&call, json!("there")).await.ok();
         assert_eq!(busy.made(&server).await.text(), "Found.");
         assert_eq!(branch.made(&server).await.text(), "The other branch.");
-        assert_eq!(told(&model.asked()[4]), ["user: go", "assistant:  +echo +mine", "tool: one", "tool: mine"], "{is_named}");
+        assert_eq!(messages_sent(&model.asked()[4]), ["user: go", "assistant:  +echo +mine", "tool: one", "tool: mine"], "{is_named}");
         assert_eq!(tools.starts("echo").len(), 1, "named: {is_named}");
     }
 }
 
-/// A follow-up that has to wait, on the other hand, runs what was left when its turn has come.
+/// A queued follow-up, in contrast, executes the deferred calls when its turn comes.
 #[tokio::test]
 async fn a_025_a_follow_up_that_waited_in_the_queue_runs_what_was_left() {
     let scenes = vec![
@@ -173,7 +173,7 @@ async fn a_025_a_follow_up_that_waited_in_the_queue_runs_what_was_left() {
         Scene::Say("Found."),
         Scene::Say("Finished."),
     ];
-    let (server, model, tools) = theatre_with(scenes, "agents: { helper: { tools: [look_up], serial: true } }").await;
+    let (server, model, tools) = server_with_model_and_config(scenes, "agents: { helper: { tools: [look_up], serial: true } }").await;
     let agent = |body: Value| with(body, json!({ "model": "agent/helper" }));
     let first = server.respond(Mode::Streamed, agent(request(&[user("go")], true))).await;
     let busy = server.ask(Mode::Streamed, agent(request(&[user("look")], true)));
@@ -186,13 +186,13 @@ async fn a_025_a_follow_up_that_waited_in_the_queue_runs_what_was_left() {
     server.report(&call, json!("there")).await.ok();
     assert_eq!(busy.made(&server).await.text(), "Found.");
     assert_eq!(waiting.made(&server).await.shape(), ["mcp_call", "message"]);
-    assert_eq!(told(&model.asked()[3]), ["user: go", "assistant:  +echo +mine", "tool: one", "tool: mine"]);
+    assert_eq!(messages_sent(&model.asked()[3]), ["user: go", "assistant:  +echo +mine", "tool: one", "tool: mine"]);
     assert_eq!(tools.starts("echo").len(), 1);
 }
 
 #[tokio::test]
 async fn a_conversation_of_any_length_can_be_sent_again() {
-    let (server, _model, _tools) = theatre(vec![Scene::Call(vec![("mine", json!({}))])]).await;
+    let (server, _model, _tools) = server_with_model(vec![Scene::Call(vec![("mine", json!({}))])]).await;
     let mut history = vec![user("go")];
     for _ in 0..70 {
         let made = server.respond(Mode::Plain, with(request(&history, false), json!({ "tools": [function("mine")] }))).await;

@@ -1,11 +1,11 @@
-//! What ends a response before its model does: numbers of laps, calls and tokens, time, and a person.
+//! What ends a response before its model does: limits of iterations, calls and tokens, time, and a person.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use windlass_tests::{Mode, Next, Scene, Server, in_every_mode, until};
 
-use crate::stage::{ask_with, function, mcp, response_of, scripted, scripted_with, theatre, told, with};
+use crate::support::{ask_with, function, mcp, messages_sent, response_of, scripted, scripted_with, server_with_model, with};
 
 const FOR_EVER: &str =
     "rules: [ { reply: { text: More., calls: [{ tool: echo, arguments: { text: again } }], usage: { in: 10, out: 5 } } } ]";
@@ -31,7 +31,7 @@ async fn a_015_a_016_at_the_limit_of_turns_the_response_is_incomplete_and_keeps_
             assert_eq!(made.object["completed_at"], Value::Null);
             let calls = made.items("mcp_call");
             assert_eq!((calls.len(), made.items("message").len()), (turns, turns), "{more}");
-            assert!(calls.iter().all(|call| call["output"] == "again"), "the results of the last lap are there too");
+            assert!(calls.iter().all(|call| call["output"] == "again"), "the results of the last iteration are there too");
             assert_eq!(tools.starts("echo").len() - before, turns);
             assert_eq!(made.object["windlass"]["iteration"], turns);
             assert_eq!(made.events.last().expect("an end").kind(), "response.incomplete");
@@ -67,17 +67,17 @@ async fn a_016_max_turns_of_the_limits_holds_for_every_response() {
 }
 
 #[tokio::test]
-async fn further_calls_than_max_tool_calls_are_refused_and_the_model_goes_on() {
+async fn further_calls_than_max_tool_calls_are_refused_and_the_model_continues() {
     in_every_mode(async |mode| {
         let echo = |text: &str| ("echo", json!({ "text": text }));
         let scenes = vec![Scene::Call(vec![echo("one")]), Scene::Call(vec![echo("two"), echo("three")]), Scene::Say("enough")];
-        let (server, model, tools) = theatre(scenes).await;
+        let (server, model, tools) = server_with_model(scenes).await;
         let made = server.respond(mode, with(ask_with("go", &[mcp()]), json!({ "max_tool_calls": 2 }))).await;
         assert_eq!((made.status(), made.text().as_str(), &made.object["max_tool_calls"]), ("completed", "enough", &json!(2)));
         let calls = made.items("mcp_call");
         assert_eq!((&calls[1]["output"], &calls[2]["status"]), (&json!("two"), &json!("failed")), "over the whole response");
         assert_eq!(tools.starts("echo").len(), 2);
-        assert!(told(&model.asked()[2])[5].contains("no more calls"), "{:?}", told(&model.asked()[2]));
+        assert!(messages_sent(&model.asked()[2])[5].contains("no more calls"), "{:?}", messages_sent(&model.asked()[2]));
     })
     .await;
 }
@@ -106,13 +106,13 @@ rules:
         for (input, why) in [("a long one", "max_output_tokens"), ("a rude one", "content_filter")] {
             let made = server.respond(mode, json!({ "model": "m", "input": input })).await;
             assert_eq!(reason(&made.object), (&json!("incomplete"), &json!(why)));
-            assert_eq!(made.output().last().expect("the words so far")["status"], "incomplete");
+            assert_eq!(made.output().last().expect("the text so far")["status"], "incomplete");
         }
     })
     .await;
 }
 
-/// Waits until a call of the tool runs; returns the response it belongs to.
+/// Waits until a call of the tool is running. Returns its response.
 async fn running(tools: &windlass_tests::McpServer, tool: &str) -> String {
     tools.runs(tool, 1).await;
     let start = tools.starts(tool).pop().expect("a start");
@@ -159,7 +159,7 @@ async fn a_017_a_cancel_stops_the_model_in_the_middle_of_a_word() {
         let made = asked.made(&server).await;
         assert_eq!(made.object, cancelled);
         assert_eq!(reason(&made.object), (&json!("cancelled"), &json!("cancelled")));
-        let message = made.items("message").pop().expect("the words so far stay");
+        let message = made.items("message").pop().expect("the text so far stays");
         assert_eq!(message["status"], "incomplete");
         assert!("one two three four five six seven eight nine".starts_with(message["content"][0]["text"].as_str().expect("a text")));
         assert_ne!(message["content"][0]["text"], "");
@@ -183,7 +183,7 @@ async fn a_017_a_cancel_on_request_ends_with_an_event_of_its_own_name() {
 }
 
 #[tokio::test]
-async fn a_017_a_stored_response_goes_on_without_its_client() {
+async fn a_017_a_stored_response_continues_without_its_client() {
     let script = "laps: [ { calls: [{ tool: look_up, arguments: {} }] }, { text: all done } ]";
     let (server, _tools) = scripted(script).await;
     in_every_mode(async |mode| {
@@ -198,7 +198,7 @@ async fn a_017_a_stored_response_goes_on_without_its_client() {
     .await;
 }
 
-/// Whether a run has ended while its tool still runs, which only a stop does. No route shows a run of `store: false`.
+/// Whether a run has ended while its tool is still running, which only a stop can cause. No route shows a run with `store: false`.
 fn is_stopped(server: &Server, run: &str) -> bool {
     server.number(&format!("SELECT count(*) FROM runs WHERE status = 'ended' AND run = {}", windlass_tests::bytes(run))) == 1
 }
@@ -219,7 +219,7 @@ async fn a_017_a_response_that_is_not_stored_ends_after_its_client_went_away() {
     }
 }
 
-/// The time begins anew with the server that has the run then, and the tool that it started again is called off with it.
+/// The deadline starts again with the server that takes the run over, and the call that it started again is cancelled as well.
 #[tokio::test]
 async fn a_017_a_kill_does_not_let_it_run_to_its_end() {
     let script = "laps: [ { calls: [{ tool: sleep_ms, arguments: { ms: 60000 } }] }, { text: all done } ]";
@@ -255,14 +255,14 @@ async fn a_040_the_deadline_of_the_request_bounds_every_tool() {
 
 #[tokio::test]
 async fn a_040_there_is_no_timeout_for_one_tool_in_a_request() {
-    // A tool server has no such setting either: an unknown key is refused when the server starts.
+    // The configuration of an MCP server has no such setting either: the server refuses to start with an unknown key.
     let config = "tools: { mcp: [ { label: tools, url: 'http://127.0.0.1:1/mcp', timeout: 1s } ] }";
-    let (status, words) = windlass_tests::ServerBuilder::new(config).refuses();
-    assert!(!status.success() && words.contains("timeout"), "{words}");
+    let (status, message) = windlass_tests::ServerBuilder::new(config).refuses();
+    assert!(!status.success() && message.contains("timeout"), "{message}");
 }
 
 #[tokio::test]
-async fn several_readers_follow_one_response_and_one_who_leaves_disturbs_nobody() {
+async fn several_readers_follow_one_response_and_one_that_leaves_does_not_disturb_the_others() {
     let script = "laps: [ { text: one two three four, chunk: 4, chunk_delay_ms: 20 }, { text: never } ]";
     let (server, _tools) = scripted(script).await;
     let asked = server.ask(Mode::Followed, with(ask_with("go", &[function("f")]), json!({})));
@@ -272,7 +272,7 @@ async fn several_readers_follow_one_response_and_one_who_leaves_disturbs_nobody(
     drop(leaver);
     let (one, other) = tokio::join!(server.replay(&id), server.replay(&id));
     let made = asked.made(&server).await;
-    let data = |events: &[windlass_tests::Told]| events.iter().map(|event| event.data.clone()).collect::<Vec<_>>();
+    let data = |events: &[windlass_tests::StreamEvent]| events.iter().map(|event| event.data.clone()).collect::<Vec<_>>();
     assert_eq!((data(&one), data(&other)), (data(&made.events), data(&made.events)));
 }
 

@@ -1,9 +1,9 @@
-//! Lists of a server with tool servers: what they offer, and calls that the server runs itself.
+//! The tool lists of a server with MCP servers, and calls that the server executes itself.
 
 use serde_json::json;
 use windlass_tests::{McpServer, Mode, ServerBuilder};
 
-use crate::stage::{ask_with, mcp, scripted};
+use crate::support::{ask_with, mcp, scripted};
 
 #[tokio::test]
 async fn tools_are_listed_with_the_server_that_offers_them() {

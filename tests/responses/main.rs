@@ -1,4 +1,4 @@
-//! What the Responses door promises, over the real binary: the loop behind `POST /v1/responses`, in every way a client can ask.
+//! The promises of the Responses door, with the real binary: the loop behind `POST /v1/responses`, in every mode of a request.
 
 mod bad_input;
 mod budgets;
@@ -15,9 +15,9 @@ mod history;
 mod hostile_bodies;
 mod hostile_fields;
 mod hostile_peers;
+mod iterations;
 mod joining;
 mod keys;
-mod laps;
 mod left_calls;
 mod limits;
 mod lists;
@@ -27,7 +27,7 @@ mod reasoning;
 mod repeats;
 mod socket_cuts;
 mod sockets;
-mod stage;
 mod streams;
 mod suite;
+mod support;
 mod unkept;

@@ -1,27 +1,27 @@
-//! Thoughts of models: shown before what came of them, and given back to the provider that had them.
+//! Reasoning of models: streamed before the output that follows from it, and given back to the provider that made it.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass_tests::{
-    Dialect, FakeModel, Made, McpServer, Mode, Next, Scene, Server, ServerBuilder, Speech, Told, in_every_mode, responses::check_events,
-    until,
+    Dialect, FakeModel, McpServer, Mode, Next, ResponseRecord, Scene, Server, ServerBuilder, Speech, StreamEvent, in_every_mode,
+    responses::check_events, until,
 };
 
-use crate::stage::{after, ask, ask_with, function, mcp, output, with};
+use crate::support::{after, ask, ask_with, function, mcp, output, with};
 
-/// Providers that take their thoughts back.
-const THINKERS: [Dialect; 2] = [Dialect::Responses, Dialect::Messages];
+/// Providers that accept their reasoning back.
+const REASONING_DIALECTS: [Dialect; 2] = [Dialect::Responses, Dialect::Messages];
 
-fn speech(thought: &'static str, words: &[&str], calls: &[(&'static str, Value)]) -> Speech {
+fn speech(reasoning: &'static str, chunks: &[&str], calls: &[(&'static str, Value)]) -> Speech {
     let calls = calls.iter().map(|(tool, arguments)| (*tool, arguments.to_string())).collect();
-    let words = words.iter().map(|piece| (*piece).to_owned()).collect();
-    // ChunkLengths come one by one, so that thoughts are whole before the words they led to.
-    Speech { thought: Some(thought), words, calls, pause: Duration::from_millis(20), ..Speech::default() }
+    let chunks = chunks.iter().map(|chunk| (*chunk).to_owned()).collect();
+    // The events arrive one by one, so the reasoning is complete before the text that follows from it.
+    Speech { reasoning: Some(reasoning), chunks, calls, pause: Duration::from_millis(20), ..Speech::default() }
 }
 
-fn think(thought: &'static str, words: &[&str], calls: &[(&'static str, Value)]) -> Scene {
-    Scene::Speak(speech(thought, words, calls))
+fn think(reasoning: &'static str, chunks: &[&str], calls: &[(&'static str, Value)]) -> Scene {
+    Scene::Speak(speech(reasoning, chunks, calls))
 }
 
 async fn start(model: &FakeModel, dialect: Dialect, tools: &McpServer, more: &str) -> Server {
@@ -38,8 +38,8 @@ fn sealed(body: Value) -> Value {
     with(body, json!({ "include": ["reasoning.encrypted_content"] }))
 }
 
-/// The kinds of what a model was told, thoughts with their seals.
-fn heard(request: &Value) -> Vec<String> {
+/// The kinds of the messages in a request to the model, reasoning with its signature.
+fn message_types(request: &Value) -> Vec<String> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let blocks = list(&request["messages"]).iter().flat_map(|message| list(&message["content"])).collect::<Vec<_>>();
@@ -48,12 +48,12 @@ fn heard(request: &Value) -> Vec<String> {
     all.iter().map(|item| format!("{} {}", text(&item["type"]), seal(item)).trim().to_owned()).collect()
 }
 
-fn data(events: &[Told]) -> Vec<Value> {
+fn data(events: &[StreamEvent]) -> Vec<Value> {
     events.iter().map(|event| event.data.clone()).collect()
 }
 
-/// What was told while it happened is what is told afterwards.
-async fn is_replayed(server: &Server, made: &Made) {
+/// Asserts that a replay has the same events as the stream had.
+async fn is_replayed(server: &Server, made: &ResponseRecord) {
     let replayed = server.replay(made.id()).await;
     check_events(&replayed);
     if made.mode.streams() {
@@ -61,21 +61,21 @@ async fn is_replayed(server: &Server, made: &Made) {
     }
 }
 
-fn summaries(made: &Made) -> Vec<String> {
+fn summaries(made: &ResponseRecord) -> Vec<String> {
     let items = made.items("reasoning");
     items.iter().map(|item| item["summary"][0]["text"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
 #[tokio::test]
-async fn thoughts_stand_before_what_came_of_them_and_go_back_to_their_provider() {
+async fn reasoning_comes_before_its_output_and_goes_back_to_its_provider() {
     let tools = McpServer::start().await;
-    for dialect in THINKERS {
-        let laps = [
+    for dialect in REASONING_DIALECTS {
+        let scenes = [
             think("I should look.", &["Let me ", "see."], &[("echo", json!({ "text": "hi" }))]),
             think("Once more.", &[], &[("echo", json!({ "text": "ho" }))]),
             think("Now I know.", &["It is ", "hi."], &[]),
         ];
-        let model = FakeModel::start(Mode::every().iter().flat_map(|_| laps.clone()).collect()).await;
+        let model = FakeModel::start(Mode::every().iter().flat_map(|_| scenes.clone()).collect()).await;
         let server = start(&model, dialect, &tools, "").await;
         in_every_mode(async |mode| {
             let before = model.asked().len();
@@ -86,15 +86,15 @@ async fn thoughts_stand_before_what_came_of_them_and_go_back_to_their_provider()
             assert!(made.items("reasoning").iter().all(|item| item.get("encrypted_content").is_none() && item["status"] == "completed"));
             is_replayed(&server, &made).await;
             let asked = &model.asked()[before..];
-            let told = heard(&asked[2]);
-            let (thought, said, call) = match dialect {
+            let messages = message_types(&asked[2]);
+            let (reasoning_type, message_type, call) = match dialect {
                 Dialect::Messages => ("thinking", "text", "tool_use"),
                 Dialect::Chat | Dialect::Responses => ("reasoning", "message", "function_call"),
             };
             let result = if call == "tool_use" { "tool_result" } else { "function_call_output" };
-            let first = format!("{thought} sealed I should look.");
-            let second = format!("{thought} sealed Once more.");
-            assert_eq!(told, [said, &first, said, call, result, &second, call, result], "{dialect:?}");
+            let first = format!("{reasoning_type} sealed I should look.");
+            let second = format!("{reasoning_type} sealed Once more.");
+            assert_eq!(messages, [message_type, &first, message_type, call, result, &second, call, result], "{dialect:?}");
         })
         .await;
         let made = server.respond(Mode::Plain, sealed(thinking(ask_with("go", &[mcp()])))).await;
@@ -104,17 +104,17 @@ async fn thoughts_stand_before_what_came_of_them_and_go_back_to_their_provider()
 }
 
 #[tokio::test]
-async fn thoughts_in_a_conversation_go_back_and_their_seals_are_shown_to_whoever_asks() {
+async fn reasoning_in_a_conversation_goes_back_and_its_signature_is_shown_on_request() {
     let tools = McpServer::start().await;
-    for dialect in THINKERS {
+    for dialect in REASONING_DIALECTS {
         let model = FakeModel::start(vec![think("So it is.", &["Yes."], &[]), Scene::Say("Still.")]).await;
         let server = start(&model, dialect, &tools, "").await;
         let id = server.post("/v1/conversations", json!({})).await.ok()["id"].clone();
-        let said = |words: &str| with(thinking(ask(words)), json!({ "conversation": id }));
-        let made = server.respond(Mode::Streamed, said("go")).await;
+        let message = |text: &str| with(thinking(ask(text)), json!({ "conversation": id }));
+        let made = server.respond(Mode::Streamed, message("go")).await;
         assert_eq!(made.shape(), ["reasoning", "message"]);
-        server.respond(Mode::Plain, said("sure?")).await;
-        assert!(heard(&model.asked()[1]).iter().any(|told| told.ends_with(" sealed So it is.")), "{dialect:?}");
+        server.respond(Mode::Plain, message("sure?")).await;
+        assert!(message_types(&model.asked()[1]).iter().any(|message| message.ends_with(" sealed So it is.")), "{dialect:?}");
         let path = format!("/v1/conversations/{}/items?order=asc", id.as_str().expect("an id"));
         let listed = server.get(&path).await.ok();
         assert_eq!(listed["data"].as_array().expect("data")[1..3], made.output());
@@ -126,7 +126,7 @@ async fn thoughts_in_a_conversation_go_back_and_their_seals_are_shown_to_whoever
 }
 
 #[tokio::test]
-async fn a_chain_keeps_thoughts_for_their_provider_and_for_no_other() {
+async fn a_chain_keeps_reasoning_for_its_provider_and_for_no_other() {
     let tools = McpServer::start().await;
     let function_call = think("It is the client's.", &[], &[("mine", json!({}))]);
     let thinker = FakeModel::start(vec![function_call.clone(), Scene::Say("done")]).await;
@@ -140,17 +140,17 @@ async fn a_chain_keeps_thoughts_for_their_provider_and_for_no_other() {
     assert_eq!(first.shape(), ["reasoning", "function_call"]);
     let follow_up = thinking(after(&first, json!([output(&first.items("function_call")[0], "ok")]), &[function("mine")]));
     server.respond(Mode::Streamed, follow_up.clone()).await;
-    let told = heard(&thinker.asked()[1]);
-    assert_eq!(told, ["message", "reasoning sealed It is the client's.", "function_call", "function_call_output"]);
+    let messages = message_types(&thinker.asked()[1]);
+    assert_eq!(messages, ["message", "reasoning sealed It is the client's.", "function_call", "function_call_output"]);
     let made = server.respond(Mode::Streamed, with(follow_up, json!({ "model": "other" }))).await;
     assert_eq!(made.text(), "done");
-    assert_eq!(heard(&other.asked()[0]), ["text", "tool_use", "tool_result"], "another's thought is left out");
+    assert_eq!(message_types(&other.asked()[0]), ["text", "tool_use", "tool_result"], "another model's reasoning is left out");
 }
 
 #[tokio::test]
-async fn a_client_that_sends_everything_again_sends_thoughts_too() {
+async fn a_client_that_sends_everything_again_sends_reasoning_too() {
     let tools = McpServer::start().await;
-    for dialect in THINKERS {
+    for dialect in REASONING_DIALECTS {
         let model = FakeModel::start(vec![think("It is the client's.", &["Yours."], &[("mine", json!({}))]), Scene::Say("done")]).await;
         let server = start(&model, dialect, &tools, "").await;
         let body = sealed(thinking(with(ask_with("go", &[function("mine")]), json!({ "store": false }))));
@@ -160,14 +160,14 @@ async fn a_client_that_sends_everything_again_sends_thoughts_too() {
         input.push(output(&first.items("function_call")[0], "ok"));
         let made = server.respond(Mode::Streamed, with(body, json!({ "input": input }))).await;
         assert_eq!(made.text(), "done");
-        let told = heard(&model.asked()[1]);
-        let thought = told.iter().position(|item| item.ends_with("sealed It is the client's."));
-        assert_eq!((thought, told.len()), (Some(1), 5), "{dialect:?}: {told:?}");
+        let messages = message_types(&model.asked()[1]);
+        let reasoning = messages.iter().position(|item| item.ends_with("sealed It is the client's."));
+        assert_eq!((reasoning, messages.len()), (Some(1), 5), "{dialect:?}: {messages:?}");
     }
 }
 
 #[tokio::test]
-async fn what_a_chat_server_thinks_is_shown_only_on_request() {
+async fn reasoning_of_a_chat_server_is_shown_only_on_request() {
     let tools = McpServer::start().await;
     let model = FakeModel::start(vec![think("Hm, hm.", &["Yes."], &[])]).await;
     let server = start(&model, Dialect::Chat, &tools, "").await;
@@ -182,16 +182,16 @@ async fn what_a_chat_server_thinks_is_shown_only_on_request() {
 }
 
 #[tokio::test]
-async fn a_cut_after_thoughts_shows_those_that_were_announced_once() {
+async fn a_cut_after_reasoning_streams_it_once() {
     let tools = McpServer::start().await;
-    for dialect in THINKERS {
+    for dialect in REASONING_DIALECTS {
         let scenes = vec![Scene::CutSpeech(speech("First.", &["It was"], &[])), think("Second.", &["It was", " late."], &[])];
         let model = FakeModel::start(scenes).await;
         let server = start(&model, dialect, &tools, "").await;
         let made = server.respond(Mode::Streamed, ask("go")).await;
         assert_eq!((made.text().as_str(), summaries(&made)), ("It was late.", vec!["First.".to_owned()]), "{dialect:?}");
         is_replayed(&server, &made).await;
-        // What comes otherwise goes on in another message, with the thought it came from.
+        // Text that does not continue the streamed part becomes another message, after the reasoning that it came from.
         let scenes = vec![Scene::CutSpeech(speech("First.", &["It was"], &[])), think("Second.", &["Quite", " different."], &[])];
         let model = FakeModel::start(scenes).await;
         let server = start(&model, dialect, &tools, "").await;
@@ -203,7 +203,7 @@ async fn a_cut_after_thoughts_shows_those_that_were_announced_once() {
 }
 
 #[tokio::test]
-async fn signs_of_life_before_a_thought_keep_their_numbers() {
+async fn heartbeats_before_reasoning_keep_their_numbers() {
     let tools = McpServer::start().await;
     for scene in [think("At last.", &["Words, ", "slowly."], &[]), think("At last.", &[], &[("mine", json!({}))])] {
         let model = FakeModel::held_back(vec![scene]).await;
@@ -211,10 +211,10 @@ async fn signs_of_life_before_a_thought_keep_their_numbers() {
         let asked = server.ask(Mode::Streamed, ask_with("go", &[function("mine")]));
         let id = asked.id().await;
         let mut stream = server.follow(&id, None).await;
-        let mut signs = 0;
-        while signs < 3 {
+        let mut heartbeats = 0;
+        while heartbeats < 3 {
             let Next::Event(event) = stream.next().await else { panic!("a stream of events") };
-            signs += usize::from(event.kind() == "response.in_progress");
+            heartbeats += usize::from(event.kind() == "response.in_progress");
         }
         model.let_answer();
         let made = asked.made(&server).await;
@@ -224,7 +224,7 @@ async fn signs_of_life_before_a_thought_keep_their_numbers() {
 }
 
 #[tokio::test]
-async fn a_kill_after_a_thought_was_announced_takes_nothing_back() {
+async fn a_kill_after_streamed_reasoning_takes_nothing_back() {
     let tools = McpServer::start().await;
     let scene = think("Thought of.", &["One ", "two ", "three."], &[]);
     for point in ["commit.announce.before:1", "commit.announce.after:1", "commit.announce.before:2", "commit.announce.after:2"] {

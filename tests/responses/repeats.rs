@@ -1,10 +1,10 @@
-//! Which repeated create requests join the run of the first one, over HTTP. The clients that people use are in `tests/clients`.
+//! Which repeated create requests join the run of the first one, over HTTP. `tests/clients` tests real clients.
 
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, until};
 
-use crate::stage::{ask, with};
+use crate::support::{ask, with};
 
 const MARKED: (&str, &str) = ("x-stainless-retry-count", "1");
 const FIRST: (&str, &str) = ("x-stainless-retry-count", "0");
@@ -46,7 +46,7 @@ fn runs(server: &Server) -> i64 {
     server.number("SELECT count(*) FROM runs")
 }
 
-/// Kills the server, starts it again, and waits until it knows what its predecessor left open.
+/// Kills the server, starts it again, and waits until it has read the runs that the earlier process left open.
 async fn lost(mut server: Server) -> Server {
     server.kill();
     let server = server.restart(&[]).await;
@@ -62,7 +62,7 @@ async fn an_equal_request_joins_the_run_of_a_server_that_was_killed() {
     model.asked_times(1).await;
     let server = lost(server).await;
     assert_eq!(first.await.expect("no panic"), None, "its connection broke");
-    // The order of fields says nothing.
+    // The order of fields does not matter.
     let again = answer(&server, &json!({ "store": true, "input": "go", "model": "m" }), &[]).await;
     assert_eq!((&again["status"], runs(&server)), (&json!("completed"), 1));
     let other = answer(&server, &json!({ "store": true, "input": "go", "model": "m" }), &[]).await;
@@ -97,7 +97,7 @@ async fn a_client_that_hung_up_is_joined_by_a_marked_retry_alone() {
         first.abort();
         let sent = send(&server, &ask("go"), if is_marked { &[MARKED] } else { &[] });
         if is_marked {
-            // It is lost while the retry waits for the model that hangs.
+            // The server dies while the retry waits for the model that hangs.
             let is_read = || async { server.log().contains("a repeated request joins its run").then_some(()) };
             until("the retry joins", is_read).await;
             let server = lost(server).await;
@@ -110,7 +110,7 @@ async fn a_client_that_hung_up_is_joined_by_a_marked_retry_alone() {
     }
 }
 
-/// The record that a client has its answer is written with the next commit of any run.
+/// The record that a client has its answer is written together with the next commit of any run.
 #[tokio::test]
 async fn a_request_that_was_answered_is_not_joined_after_a_kill() {
     let (server, _model) = server(vec![Scene::Say("done")], &[]).await;

@@ -1,13 +1,15 @@
-//! Sockets that end: cut by either side, too old, or closed by a server that stops. What was asked on them goes on by the rules of
-//! streams.
+//! Sockets that end: cut by either side, too old, or closed by a server that stops. Their requests then follow the rules of streams.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use windlass_tests::{EventStream, FakeModel, Frame, McpServer, Mode, Scene, Server, Socket, Told, responses::check_events, until};
+use windlass_tests::{EventStream, FakeModel, Frame, McpServer, Mode, Scene, Server, Socket, StreamEvent, responses::check_events, until};
 
-use crate::stage::{after, ask, ask_with, function, mcp, on_stage, output, scripted, scripted_with, theatre, theatre_with, told, with};
+use crate::support::{
+    after, ask, ask_with, function, mcp, messages_sent, output, scripted, scripted_with, server_for_model, server_with_model,
+    server_with_model_and_config, with,
+};
 
-fn unkept(body: Value) -> Value {
+fn unstored(body: Value) -> Value {
     with(body, json!({ "store": false }))
 }
 
@@ -15,12 +17,12 @@ fn runs(server: &Server) -> i64 {
     server.number("SELECT count(*) FROM runs")
 }
 
-fn data(events: &[Told]) -> Vec<Value> {
+fn data(events: &[StreamEvent]) -> Vec<Value> {
     events.iter().map(|event| event.data.clone()).collect()
 }
 
-/// Reads until an event of this type; returns everything read.
-async fn read_until(socket: &mut Socket, kind: &str) -> Vec<Told> {
+/// Reads until an event of this type. Returns everything read.
+async fn read_until(socket: &mut Socket, kind: &str) -> Vec<StreamEvent> {
     let mut events = vec![socket.event().await];
     while events.last().is_some_and(|event| event.kind() != kind) {
         events.push(socket.event().await);
@@ -28,24 +30,24 @@ async fn read_until(socket: &mut Socket, kind: &str) -> Vec<Told> {
     events
 }
 
-fn id_of(events: &[Told]) -> String {
+fn id_of(events: &[StreamEvent]) -> String {
     events[0].data["response"]["id"].as_str().expect("an id").to_owned()
 }
 
 #[tokio::test]
-async fn a_kill_in_the_middle_is_gone_on_from_with_the_next_number() {
+async fn a_kill_in_the_middle_continues_with_the_next_number() {
     let scenes = vec![Scene::SayAndCall("See.", vec![("sleep_ms", json!({ "ms": 1500 }))]), Scene::Say("done")];
-    let (mut server, _model, tools) = theatre(scenes).await;
+    let (mut server, _model, tools) = server_with_model(scenes).await;
     let mut socket = server.socket().await;
     socket.ask(ask_with("go", &[mcp()])).await;
     let mut events = read_until(&mut socket, "response.mcp_call_arguments.done").await;
     tools.runs("sleep_ms", 1).await;
     let id = id_of(&events);
     server.kill();
-    // What was on its way is still told; then the connection is broken, not closed.
+    // Events in flight still arrive; then the connection breaks without a close frame.
     loop {
         match socket.next().await {
-            Frame::Event(data) => events.push(Told { at: std::time::Instant::now(), data }),
+            Frame::Event(data) => events.push(StreamEvent { at: std::time::Instant::now(), data }),
             Frame::Broken => break,
             other @ (Frame::Error(_) | Frame::Pong(_) | Frame::Closed(_)) => panic!("{other:?} from a server that is dead"),
         }
@@ -60,13 +62,13 @@ async fn a_kill_in_the_middle_is_gone_on_from_with_the_next_number() {
     assert_eq!(server.response(&id).await["status"], "completed");
     let mut socket = server.socket().await;
     let follow_up = json!({ "model": "m", "previous_response_id": id, "input": "and?" });
-    assert_eq!(socket.respond(follow_up).await.status(), "completed", "and it can be gone on from on a new socket");
+    assert_eq!(socket.respond(follow_up).await.status(), "completed", "and it can be continued on a new socket");
 }
 
 #[tokio::test]
 async fn a_client_that_goes_away_ends_what_is_not_stored_and_nothing_else() {
     let nap = || Scene::Call(vec![("sleep_ms", json!({ "ms": 60_000 }))]);
-    let (server, _model, tools) = theatre_with(vec![nap()], "responses: { join_s: 1 }").await;
+    let (server, _model, tools) = server_with_model_and_config(vec![nap()], "responses: { join_s: 1 }").await;
     for (count, store) in [(1, true), (2, false)] {
         let mut socket = server.socket().await;
         socket.ask(with(ask_with("go", &[mcp()]), json!({ "store": store }))).await;
@@ -82,16 +84,16 @@ async fn a_client_that_goes_away_ends_what_is_not_stored_and_nothing_else() {
 const TURN: &str = r#"{"session_id":"s","turn_id":"turn-1"}"#;
 const OTHER_TURN: &str = r#"{"session_id":"s","turn_id":"turn-2"}"#;
 
-/// A request as a part of a turn, as Codex says it on a socket.
+/// A request as a part of a turn, in the form of Codex on a socket.
 fn in_turn(turn: &str, body: Value) -> Value {
-    with(unkept(body), json!({ "stream": true, "client_metadata": { "x-codex-turn-metadata": turn, "x": "y" } }))
+    with(unstored(body), json!({ "stream": true, "client_metadata": { "x-codex-turn-metadata": turn, "x": "y" } }))
 }
 
 #[tokio::test]
 async fn a_cut_request_of_a_turn_joins_its_run_from_another_socket() {
     for is_killed in [false, true] {
         let scenes = vec![Scene::SayAndCall("See.", vec![("sleep_ms", json!({ "ms": 700 }))]), Scene::Say("done")];
-        let (mut server, model, tools) = theatre(scenes).await;
+        let (mut server, model, tools) = server_with_model(scenes).await;
         let body = in_turn(TURN, ask_with("go", &[mcp()]));
         let mut socket = server.socket().await;
         socket.ask(body.clone()).await;
@@ -109,7 +111,7 @@ async fn a_cut_request_of_a_turn_joins_its_run_from_another_socket() {
         assert_eq!((again.text().as_str(), runs(&server), model.asked().len()), ("See.|done", 1, 2));
         let other = socket.respond(in_turn(OTHER_TURN, ask_with("go", &[mcp()]))).await;
         assert_ne!(other.id(), again.id(), "another turn is another request");
-        // Whoever joined it can go on from it.
+        // The client that joined can continue from it.
         let next = with(in_turn(TURN, after(&again, json!("and?"), &[])), json!({}));
         assert_eq!(socket.respond(next).await.status(), "completed");
     }
@@ -118,7 +120,7 @@ async fn a_cut_request_of_a_turn_joins_its_run_from_another_socket() {
 #[tokio::test]
 async fn a_cut_request_of_a_turn_joins_its_run_over_http() {
     let scenes = vec![Scene::Call(vec![("sleep_ms", json!({ "ms": 700 }))]), Scene::Say("done")];
-    let (server, _model, tools) = theatre(scenes).await;
+    let (server, _model, tools) = server_with_model(scenes).await;
     let body = in_turn(TURN, ask_with("go", &[mcp()]));
     let mut socket = server.socket().await;
     socket.ask(body.clone()).await;
@@ -133,9 +135,9 @@ async fn a_cut_request_of_a_turn_joins_its_run_over_http() {
 }
 
 #[tokio::test]
-async fn a_request_upon_a_warm_up_is_known_again_by_all_that_was_said() {
+async fn a_request_after_a_warm_up_is_recognised_by_its_whole_content() {
     let (model, tools) = (FakeModel::held_back(vec![Scene::Say("done")]).await, McpServer::start().await);
-    let server = on_stage(&model, &tools, "").await;
+    let server = server_for_model(&model, &tools, "").await;
     let user = |text: &str| json!({ "role": "user", "content": text });
     let asks = |input: Value| in_turn(TURN, with(ask(""), json!({ "input": input })));
     let mut socket = server.socket().await;
@@ -145,17 +147,17 @@ async fn a_request_upon_a_warm_up_is_known_again_by_all_that_was_said() {
     model.asked_times(1).await;
     drop(socket);
     model.let_answer();
-    // Nobody knows the warm-up any more, so that all of it is said again.
+    // The server has forgotten the warm-up, so the client sends everything again.
     let again = server.socket().await.respond(asks(json!([user("first"), user("second")]))).await;
     assert_eq!((again.id(), again.text().as_str(), runs(&server)), (id_of(&seen).as_str(), "done", 1));
-    assert_eq!(told(&model.asked()[0]), ["user: first", "user: second"]);
+    assert_eq!(messages_sent(&model.asked()[0]), ["user: first", "user: second"]);
 }
 
 #[tokio::test]
-async fn a_lap_upon_what_only_its_socket_knew_is_known_again_by_all_that_was_said() {
+async fn an_iteration_after_a_response_of_its_socket_is_recognised_by_its_whole_content() {
     let scenes = vec![Scene::SayAndCall("See.", vec![("mine", json!({ "n": 1 }))]), Scene::Say("done")];
     let (model, tools) = (FakeModel::held_back(scenes).await, McpServer::start().await);
-    let mut server = on_stage(&model, &tools, "").await;
+    let mut server = server_for_model(&model, &tools, "").await;
     let user = json!({ "role": "user", "content": "go" });
     let asks = |input: Value| in_turn(TURN, with(ask_with("", &[function("mine")]), json!({ "input": input })));
     let mut socket = server.socket().await;
@@ -169,13 +171,13 @@ async fn a_lap_upon_what_only_its_socket_knew_is_known_again_by_all_that_was_sai
     server.kill();
     let server = server.restart(&[]).await;
     (0..2).for_each(|_| model.let_answer());
-    // As Codex keeps them: without what it does not know of them.
+    // Codex keeps them without the fields that it does not know.
     let mut kept = [message.clone(), call.clone()];
     kept.iter_mut().for_each(|item| drop(item.as_object_mut().expect("an object").remove("status")));
     kept[0]["content"] = json!([{ "type": "output_text", "text": "See." }]);
     let again = server.socket().await.respond(asks(json!([user, kept[0], kept[1], brought]))).await;
     assert_eq!((again.id(), again.text().as_str(), runs(&server)), (id_of(&seen).as_str(), "done", 2));
-    // The last lap with another outcome is another request.
+    // The same with another result of the last call is another request.
     let other = json!([user, kept[0], kept[1], output(call, "two")]);
     model.let_answer();
     assert_ne!(server.socket().await.respond(asks(other)).await.id(), again.id());
@@ -184,7 +186,7 @@ async fn a_lap_upon_what_only_its_socket_knew_is_known_again_by_all_that_was_sai
 #[tokio::test]
 async fn a_socket_that_is_too_old_is_closed_after_its_response() {
     let (model, tools) = (FakeModel::held_back(vec![Scene::Say("done")]).await, McpServer::start().await);
-    let server = on_stage(&model, &tools, "responses: { socket_limit: 3s }").await;
+    let server = server_for_model(&model, &tools, "responses: { socket_limit: 3s }").await;
     let mut busy = server.socket().await;
     busy.ask(ask("first")).await;
     busy.ask(ask("second")).await;
@@ -193,9 +195,9 @@ async fn a_socket_that_is_too_old_is_closed_after_its_response() {
     let (status, error) = idle.error().await;
     assert_eq!((status, &error["code"]), (400, &json!("websocket_connection_limit_reached")));
     assert_eq!(idle.next().await, Frame::Closed(1000));
-    // The other one is older, and has its response in flight.
+    // The other socket is older, and has a response in flight.
     model.let_answer();
-    assert_eq!(busy.response().await.text(), "done", "which is told to its end");
+    assert_eq!(busy.response().await.text(), "done", "which is streamed to its end");
     assert_eq!(busy.error_code().await, "websocket_connection_limit_reached");
     assert_eq!(busy.next().await, Frame::Closed(1000));
     assert_eq!(runs(&server), 1, "nothing more is begun on it");
@@ -205,9 +207,9 @@ async fn a_socket_that_is_too_old_is_closed_after_its_response() {
 
 #[tokio::test]
 async fn a_server_that_stops_closes_its_sockets() {
-    let (mut server, model, _tools) = theatre_with(vec![Scene::Hang], "server: { drain_s: 1 }").await;
+    let (mut server, model, _tools) = server_with_model_and_config(vec![Scene::Hang], "server: { drain_s: 1 }").await;
     let (mut idle, mut busy) = (server.socket().await, server.socket().await);
-    busy.ask(unkept(ask("go"))).await;
+    busy.ask(unstored(ask("go"))).await;
     read_until(&mut busy, "response.in_progress").await;
     model.asked_times(1).await;
     server.signal(Signal::TERM);
@@ -220,7 +222,7 @@ async fn a_server_that_stops_closes_its_sockets() {
     assert_eq!(server.socket().await.refused(json!({ "model": "nobody", "input": "x" })).await, "model_not_found");
 }
 
-/// How many runs have nothing left but their skeleton.
+/// The number of runs of which only the skeleton is left.
 fn erased(server: &Server) -> i64 {
     server.number("SELECT count(*) FROM runs WHERE note IS NULL")
 }
@@ -230,39 +232,39 @@ async fn what_is_not_stored_is_kept_for_its_socket_and_erased_after_it() {
     let config = "responses: { erase_s: 0 }\n";
     let (server, _tools) = scripted_with("laps: [ { text: fine } ]", config).await;
     let mut socket = server.socket().await;
-    let first = socket.respond(unkept(ask("first"))).await;
-    server.respond(Mode::Plain, unkept(ask("elsewhere"))).await;
+    let first = socket.respond(unstored(ask("first"))).await;
+    server.respond(Mode::Plain, unstored(ask("elsewhere"))).await;
     until("what no socket keeps is erased", || async { (erased(&server) == 1).then_some(()) }).await;
-    let second = socket.respond(unkept(after(&first, json!("second"), &[]))).await;
+    let second = socket.respond(unstored(after(&first, json!("second"), &[]))).await;
     assert_eq!(second.status(), "completed");
-    // Who cannot go on lets go of it.
-    socket.refused(unkept(with(after(&first, json!("x"), &[]), json!({ "temperature": "hot" })))).await;
+    // A failed follow-up releases the response.
+    socket.refused(unstored(with(after(&first, json!("x"), &[]), json!({ "temperature": "hot" })))).await;
     until("what is forgotten is erased", || async { (erased(&server) == 2).then_some(()) }).await;
-    let third = socket.respond(unkept(after(&second, json!("third"), &[]))).await;
+    let third = socket.respond(unstored(after(&second, json!("third"), &[]))).await;
     assert_eq!((third.status(), erased(&server)), ("completed", 2), "and nothing else");
     drop(socket);
     until("the rest goes with the socket", || async { (erased(&server) == 4).then_some(()) }).await;
     assert_eq!(runs(&server), 4);
 }
 
-/// A client that names the response it goes on from, as sockets let it.
+/// A client that names the previous response, which sockets allow.
 #[tokio::test]
 async fn calls_handed_back_over_a_socket_wait_for_their_follow_up_and_not_for_an_hour() {
     let calls = || Scene::Call(vec![("mine", json!({}))]);
     let scenes = vec![calls(), calls(), Scene::Say("done"), calls()];
-    let (server, _model, _tools) = theatre_with(scenes, "responses: { erase_s: 0 }").await;
+    let (server, _model, _tools) = server_with_model_and_config(scenes, "responses: { erase_s: 0 }").await;
     let mut socket = server.socket().await;
     let offered = [function("mine")];
-    let mut made = socket.respond(unkept(ask_with("go", &offered))).await;
+    let mut made = socket.respond(unstored(ask_with("go", &offered))).await;
     for _ in 0..2 {
         let seen = json!([output(&made.items("function_call")[0], "seen")]);
-        made = socket.respond(unkept(after(&made, seen, &offered))).await;
+        made = socket.respond(unstored(after(&made, seen, &offered))).await;
     }
     assert_eq!(made.text(), "done");
-    let unanswered = socket.respond(unkept(ask_with("go", &offered))).await;
+    let unanswered = socket.respond(unstored(ask_with("go", &offered))).await;
     assert_eq!((unanswered.items("function_call").len(), erased(&server)), (1, 0), "the socket may go on from each of them");
     drop(socket);
-    until("nothing waits any more but the one that nobody answered", || async { (erased(&server) == 3).then_some(()) }).await;
+    until("nothing waits any more but the call without an answer", || async { (erased(&server) == 3).then_some(()) }).await;
 }
 
 #[tokio::test]
@@ -271,12 +273,12 @@ async fn what_two_sockets_keep_stays_until_both_are_gone() {
     let (mut one, mut two) = (server.socket().await, server.socket().await);
     let body = in_turn(TURN, ask_with("go", &[function("mine")]));
     let first = one.respond(body.clone()).await;
-    assert_eq!(two.respond(body).await.id(), first.id(), "who missed the end gets the same");
-    let other = one.respond(unkept(ask("other"))).await;
+    assert_eq!(two.respond(body).await.id(), first.id(), "a client that missed the end gets the same");
+    let other = one.respond(unstored(ask("other"))).await;
     drop(one);
     until("what the first alone had is erased", || async { (erased(&server) == 1).then_some(()) }).await;
-    assert_eq!(two.respond(unkept(after(&first, json!("on"), &[]))).await.status(), "completed");
-    assert_eq!(two.refused(unkept(after(&other, json!("on"), &[]))).await, "previous_response_not_found");
+    assert_eq!(two.respond(unstored(after(&first, json!("on"), &[]))).await.status(), "completed");
+    assert_eq!(two.refused(unstored(after(&other, json!("on"), &[]))).await, "previous_response_not_found");
 }
 
 #[tokio::test]

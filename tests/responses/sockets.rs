@@ -1,15 +1,18 @@
-//! Responses over a socket: one after the other, told as a stream tells them, each able to go on from those before it.
+//! Responses over a socket: one after the other, with the events of a stream, each able to continue from the earlier ones.
 
 use serde_json::{Value, json};
 use windlass_tests::{
-    FakeModel, Frame, Made, McpServer, Mode, Scene, Server, ServerBuilder, Socket,
+    FakeModel, Frame, McpServer, Mode, ResponseRecord, Scene, Server, ServerBuilder, Socket,
     tungstenite::{self, Message},
     until,
 };
 
-use crate::stage::{after, ask, ask_with, function, mcp, on_stage, output, scripted, scripted_with, theatre, theatre_with, told, with};
+use crate::support::{
+    after, ask, ask_with, function, mcp, messages_sent, output, scripted, scripted_with, server_for_model, server_with_model,
+    server_with_model_and_config, with,
+};
 
-fn unkept(body: Value) -> Value {
+fn unstored(body: Value) -> Value {
     with(body, json!({ "store": false }))
 }
 
@@ -17,20 +20,20 @@ fn runs(server: &Server) -> i64 {
     server.number("SELECT count(*) FROM runs")
 }
 
-/// A server that takes no longer bodies, and its model.
+/// A server with this limit of a body, and its model.
 async fn limited(bytes: usize) -> (Server, FakeModel) {
     let model = FakeModel::start(vec![Scene::Say("fine")]).await;
     let config = model.config().replace("name: fake", "name: m") + &format!("limits: {{ body_bytes: {bytes} }}\n");
     (ServerBuilder::new(&config).start().await, model)
 }
 
-/// A follow-up that is not kept either.
-fn unkept_after(made: &Made, input: &str) -> Value {
-    unkept(after(made, json!(input), &[]))
+/// A follow-up that is not stored either.
+fn unstored_after(made: &ResponseRecord, input: &str) -> Value {
+    unstored(after(made, json!(input), &[]))
 }
 
-/// What two streams of the same script have in common: everything but ids and times.
-fn essence(made: &Made) -> Vec<(String, Value)> {
+/// The part that two streams of the same script have in common: everything but ids and times.
+fn essence(made: &ResponseRecord) -> Vec<(String, Value)> {
     let run = made.id().trim_start_matches("resp_").to_owned();
     let mut essence = Vec::new();
     for event in &made.events {
@@ -49,12 +52,12 @@ fn essence(made: &Made) -> Vec<(String, Value)> {
 }
 
 #[tokio::test]
-async fn one_request_is_told_by_the_events_of_a_stream() {
+async fn one_request_is_answered_with_the_events_of_a_stream() {
     let script = "laps: [ { text: Let me see., calls: [{ tool: echo, arguments: { text: alpha } }] }, { text: It is alpha. } ]";
     let (server, _tools) = scripted(script).await;
     let streamed = server.respond(Mode::Streamed, ask_with("go", &[mcp()])).await;
     let mut socket = server.socket().await;
-    // What is about HTTP is not looked at, whatever it says.
+    // Fields that only concern HTTP are ignored, whatever their values.
     let ways = [
         json!({}),
         json!({ "stream": true }),
@@ -74,74 +77,75 @@ async fn one_request_is_told_by_the_events_of_a_stream() {
 
 #[tokio::test]
 async fn two_requests_on_one_socket_are_answered_in_their_order() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("one"), Scene::Say("two")]).await;
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("one"), Scene::Say("two")]).await;
     let mut socket = server.socket().await;
-    let first = socket.respond(unkept(ask("first"))).await;
-    let second = socket.respond(unkept(ask("second"))).await;
+    let first = socket.respond(unstored(ask("first"))).await;
+    let second = socket.respond(unstored(ask("second"))).await;
     assert_eq!([first.text(), second.text()], ["one", "two"]);
     assert_eq!([first.status(), second.status()], ["completed", "completed"]);
-    assert_eq!(told(&model.asked()[1]), ["user: second"], "nobody asked to go on from the first");
+    assert_eq!(messages_sent(&model.asked()[1]), ["user: second"], "no request continues from the first");
 }
 
 #[tokio::test]
-async fn what_is_not_stored_can_be_gone_on_from_on_its_own_socket_and_nowhere_else() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("one"), Scene::Say("two"), Scene::Say("three"), Scene::Say("fresh")]).await;
+async fn a_response_that_is_not_stored_can_be_continued_on_its_own_socket_and_nowhere_else() {
+    let (server, model, _tools) =
+        server_with_model(vec![Scene::Say("one"), Scene::Say("two"), Scene::Say("three"), Scene::Say("fresh")]).await;
     let mut socket = server.socket().await;
-    let first = socket.respond(unkept(ask("first"))).await;
-    let second = socket.respond(unkept_after(&first, "second")).await;
+    let first = socket.respond(unstored(ask("first"))).await;
+    let second = socket.respond(unstored_after(&first, "second")).await;
     assert_eq!((second.text().as_str(), &second.object["previous_response_id"]), ("two", &json!(first.id())));
     let third = socket.respond(after(&second, json!("third"), &[])).await;
     let all = ["user: first", "assistant: one", "user: second", "assistant: two", "user: third"];
-    assert_eq!(told(&model.asked()[2]), all, "a stored one can go on from them too");
+    assert_eq!(messages_sent(&model.asked()[2]), all, "a stored one can go on from them too");
     assert_eq!(server.get(&format!("/v1/responses/{}", second.id())).await.status, 404);
-    let refused = server.refusal(Mode::Plain, unkept_after(&second, "more")).await;
+    let refused = server.refusal(Mode::Plain, unstored_after(&second, "more")).await;
     assert_eq!(refused.code(), "previous_response_not_found", "not over HTTP");
     let mut other = server.socket().await;
     for _ in 0..2 {
-        assert_eq!(other.refused(unkept_after(&second, "more")).await, "previous_response_not_found", "not on another socket");
+        assert_eq!(other.refused(unstored_after(&second, "more")).await, "previous_response_not_found", "not on another socket");
     }
-    let fresh = other.respond(unkept(ask("fresh"))).await;
+    let fresh = other.respond(unstored(ask("fresh"))).await;
     assert_eq!((fresh.status(), fresh.text().as_str()), ("completed", "fresh"), "which stays open");
     assert_eq!(other.respond(after(&third, json!("go on"), &[])).await.status(), "completed", "what is stored is everybody's");
 }
 
 #[tokio::test]
-async fn what_is_in_memory_alone_can_be_gone_on_from_too() {
+async fn a_response_in_memory_alone_can_be_continued_too() {
     let scenes = vec![Scene::Say("one"), Scene::Say("two"), Scene::Say("three")];
-    let (server, model, _tools) = theatre_with(scenes, "responses: { store_false: memory }").await;
+    let (server, model, _tools) = server_with_model_and_config(scenes, "responses: { store_false: memory }").await;
     let mut socket = server.socket().await;
-    let first = socket.respond(unkept(ask("first"))).await;
-    let second = socket.respond(unkept_after(&first, "second")).await;
+    let first = socket.respond(unstored(ask("first"))).await;
+    let second = socket.respond(unstored_after(&first, "second")).await;
     assert_eq!(runs(&server), 0, "nothing of it is on disk");
     let third = socket.respond(after(&second, json!("third"), &[])).await;
     let all = ["user: first", "assistant: one", "user: second", "assistant: two", "user: third"];
-    assert_eq!((told(&model.asked()[2]), third.text().as_str(), runs(&server)), (all.map(str::to_owned).to_vec(), "three", 1));
-    assert_eq!(server.socket().await.refused(unkept_after(&second, "more")).await, "previous_response_not_found");
+    assert_eq!((messages_sent(&model.asked()[2]), third.text().as_str(), runs(&server)), (all.map(str::to_owned).to_vec(), "three", 1));
+    assert_eq!(server.socket().await.refused(unstored_after(&second, "more")).await, "previous_response_not_found");
 }
 
 #[tokio::test]
-async fn what_nobody_knows_cannot_be_gone_on_from() {
+async fn an_unknown_response_cannot_be_continued() {
     let (server, _tools) = scripted("laps: [ { text: fine } ]").await;
     let mut socket = server.socket().await;
     for id in ["resp_0", "resp_00000000000000000000000000000000", "nonsense"] {
-        socket.ask(unkept(with(ask("go"), json!({ "previous_response_id": id })))).await;
+        socket.ask(unstored(with(ask("go"), json!({ "previous_response_id": id })))).await;
         let (status, error) = socket.error().await;
-        let said = (status, &error["code"], &error["param"], &error["type"]);
+        let error_fields = (status, &error["code"], &error["param"], &error["type"]);
         let expected = (400, &json!("previous_response_not_found"), &json!("previous_response_id"), &json!("invalid_request_error"));
-        assert_eq!(said, expected, "{error}");
+        assert_eq!(error_fields, expected, "{error}");
     }
     assert_eq!(socket.respond(ask("go")).await.text(), "fine");
 }
 
 #[tokio::test]
-async fn whoever_fails_to_go_on_has_to_begin_anew() {
-    let (server, _model, _tools) = theatre(vec![Scene::Call(vec![("mine", json!({}))]), Scene::Say("done")]).await;
+async fn a_client_whose_follow_up_fails_has_to_start_again() {
+    let (server, _model, _tools) = server_with_model(vec![Scene::Call(vec![("mine", json!({}))]), Scene::Say("done")]).await;
     let stray = json!([{ "type": "function_call_output", "call_id": "call_nope", "output": "x" }]);
     let mut socket = server.socket().await;
     for wrong in [json!({ "input": stray }), json!({ "temperature": "hot" }), json!({ "model": "nobody" })] {
-        let first = socket.respond(unkept(ask_with("go", &[function("mine")]))).await;
+        let first = socket.respond(unstored(ask_with("go", &[function("mine")]))).await;
         let call = first.items("function_call").first().cloned();
-        let follow_up = unkept(after(&first, call.map_or_else(|| json!("go on"), |call| json!([output(&call, "one")])), &[]));
+        let follow_up = unstored(after(&first, call.map_or_else(|| json!("go on"), |call| json!([output(&call, "one")])), &[]));
         let code = socket.refused(with(follow_up.clone(), wrong.clone())).await;
         assert_ne!(code, "previous_response_not_found", "{wrong}");
         assert_eq!(socket.refused(follow_up).await, "previous_response_not_found", "{wrong}");
@@ -157,31 +161,31 @@ async fn a_socket_remembers_a_few_responses() {
     let mut socket = server.socket().await;
     let mut made = Vec::new();
     for _ in 0..9 {
-        made.push(socket.respond(unkept(ask("go"))).await);
+        made.push(socket.respond(unstored(ask("go"))).await);
     }
-    assert_eq!(socket.respond(unkept_after(&made[1], "on")).await.status(), "completed");
-    assert_eq!(socket.refused(unkept_after(&made[0], "on")).await, "previous_response_not_found", "the oldest is forgotten");
+    assert_eq!(socket.respond(unstored_after(&made[1], "on")).await.status(), "completed");
+    assert_eq!(socket.refused(unstored_after(&made[0], "on")).await, "previous_response_not_found", "the oldest is forgotten");
 }
 
 #[tokio::test]
 async fn a_call_of_the_clients_is_answered_on_the_socket() {
     let scenes = vec![Scene::Call(vec![("mine", json!({ "n": 1 })), ("echo", json!({ "text": "alpha" }))]), Scene::Say("done")];
-    let (server, model, tools) = theatre(scenes).await;
+    let (server, model, tools) = server_with_model(scenes).await;
     let mut socket = server.socket().await;
-    let first = socket.respond(unkept(ask_with("go", &[mcp(), function("mine")]))).await;
+    let first = socket.respond(unstored(ask_with("go", &[mcp(), function("mine")]))).await;
     assert_eq!(first.status(), "requires_action");
     let call = &first.items("function_call")[0];
-    let second = socket.respond(unkept(after(&first, json!([output(call, "one")]), &[mcp(), function("mine")]))).await;
+    let second = socket.respond(unstored(after(&first, json!([output(call, "one")]), &[mcp(), function("mine")]))).await;
     assert_eq!(second.text(), "done");
     assert_eq!(tools.starts("echo").len(), 1, "the server's own call is made by the follow-up");
-    assert_eq!(told(&model.asked()[1])[..2], ["user: go", "assistant:  +mine +echo"]);
+    assert_eq!(messages_sent(&model.asked()[1])[..2], ["user: go", "assistant:  +mine +echo"]);
 }
 
 #[tokio::test]
-async fn what_is_asked_meanwhile_waits_for_its_turn() {
+async fn a_request_during_a_response_waits_for_its_turn() {
     let (model, tools) =
         (FakeModel::held_back(vec![Scene::Say("one"), Scene::Say("two"), Scene::Say("three")]).await, McpServer::start().await);
-    let server = on_stage(&model, &tools, "").await;
+    let server = server_for_model(&model, &tools, "").await;
     let mut socket = server.socket().await;
     socket.ask(ask("first")).await;
     socket.ask(with(ask("wrong"), json!({ "temperature": "hot" }))).await;
@@ -190,7 +194,7 @@ async fn what_is_asked_meanwhile_waits_for_its_turn() {
     socket.ask(ask("third")).await;
     model.asked_times(1).await;
     socket.until("response.in_progress").await;
-    // Reading goes on, and nothing else is begun.
+    // The server still reads the socket, but starts no second request.
     socket.send(Message::Ping(b"there?".as_slice().into())).await;
     assert_eq!((socket.next().await, runs(&server)), (Frame::Pong(b"there?".to_vec()), 1));
     (0..3).for_each(|_| model.let_answer());
@@ -201,7 +205,7 @@ async fn what_is_asked_meanwhile_waits_for_its_turn() {
     assert_eq!(socket.error_code().await, "invalid_json");
     assert_eq!(socket.response().await.text(), "three");
     assert_eq!(
-        model.asked().iter().map(|asked| told(asked)[0].clone()).collect::<Vec<_>>(),
+        model.asked().iter().map(|asked| messages_sent(asked)[0].clone()).collect::<Vec<_>>(),
         ["user: first", "user: second", "user: third"]
     );
 }
@@ -209,14 +213,14 @@ async fn what_is_asked_meanwhile_waits_for_its_turn() {
 #[tokio::test]
 async fn more_than_may_wait_is_refused_and_the_socket_stays() {
     let (model, tools) = (FakeModel::held_back(vec![Scene::Say("fine")]).await, McpServer::start().await);
-    let server = on_stage(&model, &tools, "").await;
+    let server = server_for_model(&model, &tools, "").await;
     let mut socket = server.socket().await;
     socket.ask(ask("first")).await;
     model.asked_times(1).await;
     for number in 0..35 {
         socket.ask(ask(&format!("number {number}"))).await;
     }
-    // Once this is answered, all of them were read.
+    // When this ping is answered, the server has read all requests.
     socket.send(Message::Ping(b"read?".as_slice().into())).await;
     while !matches!(socket.next().await, Frame::Pong(_)) {}
     (0..40).for_each(|_| model.let_answer());
@@ -233,26 +237,26 @@ async fn more_than_may_wait_is_refused_and_the_socket_stays() {
 }
 
 #[tokio::test]
-async fn a_warm_up_asks_nobody_and_can_be_gone_on_from() {
-    let (server, model, _tools) = theatre(vec![Scene::Say("one"), Scene::Say("two")]).await;
+async fn a_warm_up_calls_no_model_and_can_be_continued() {
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("one"), Scene::Say("two")]).await;
     let mut socket = server.socket().await;
-    let body = unkept(with(ask_with("beforehand", &[function("mine")]), json!({ "generate": false, "instructions": "Be brief." })));
+    let body = unstored(with(ask_with("beforehand", &[function("mine")]), json!({ "generate": false, "instructions": "Be brief." })));
     let warm = socket.respond(body).await;
     assert_eq!(warm.kinds(), ["response.created", "response.completed"]);
     assert_eq!((warm.status(), &warm.object["output"], &warm.object["usage"]["total_tokens"]), ("completed", &json!([]), &json!(0)));
     assert_eq!((runs(&server), model.asked().len()), (0, 0));
-    let first = socket.respond(unkept_after(&warm, "now")).await;
+    let first = socket.respond(unstored_after(&warm, "now")).await;
     assert_eq!(first.object["previous_response_id"], warm.id());
-    assert_eq!(told(&model.asked()[0]), ["user: beforehand", "user: now"]);
-    // One upon another, and upon a real one.
-    let over = socket.respond(with(unkept_after(&first, "and"), json!({ "generate": false }))).await;
-    let over = socket.respond(with(unkept_after(&over, "then"), json!({ "generate": false }))).await;
-    let second = socket.respond(with(unkept_after(&over, ""), json!({ "input": [] }))).await;
+    assert_eq!(messages_sent(&model.asked()[0]), ["user: beforehand", "user: now"]);
+    // A warm-up after a warm-up, and one after a real response.
+    let over = socket.respond(with(unstored_after(&first, "and"), json!({ "generate": false }))).await;
+    let over = socket.respond(with(unstored_after(&over, "then"), json!({ "generate": false }))).await;
+    let second = socket.respond(with(unstored_after(&over, ""), json!({ "input": [] }))).await;
     assert_eq!(second.text(), "two");
     let all = ["user: beforehand", "user: now", "assistant: one", "user: and", "user: then"];
-    assert_eq!(told(&model.asked()[1]), all);
+    assert_eq!(messages_sent(&model.asked()[1]), all);
     assert_eq!(server.get(&format!("/v1/responses/{}", over.id())).await.status, 404);
-    let code = server.socket().await.refused(unkept_after(&over, "more")).await;
+    let code = server.socket().await.refused(unstored_after(&over, "more")).await;
     assert_eq!(code, "previous_response_not_found", "it is its socket's own");
 }
 
@@ -262,15 +266,15 @@ async fn a_warm_up_is_checked_like_any_request() {
     let mut socket = server.socket().await;
     let warm = |more: Value| with(json!({ "model": "m", "generate": false, "store": false }), more);
     let empty = socket.respond(warm(json!({}))).await;
-    assert_eq!(socket.refused(unkept(with(after(&empty, json!([]), &[]), json!({})))).await, "missing_required_parameter");
+    assert_eq!(socket.refused(unstored(with(after(&empty, json!([]), &[]), json!({})))).await, "missing_required_parameter");
     let empty = socket.respond(warm(json!({ "input": [] }))).await;
-    assert_eq!(socket.respond(unkept_after(&empty, "hi")).await.text(), "fine");
+    assert_eq!(socket.respond(unstored_after(&empty, "hi")).await.text(), "fine");
     assert_eq!(socket.refused(warm(json!({ "model": "nobody" }))).await, "model_not_found");
     assert_eq!(socket.refused(warm(json!({ "generate": "no" }))).await, "invalid_type");
     let half = "x".repeat(2500);
     let large = socket.respond(warm(json!({ "input": half }))).await;
-    assert_eq!(socket.refused(unkept_after(&large, &half)).await, "request_too_large", "both halves count");
-    assert_eq!(socket.refused(unkept_after(&large, "hi")).await, "previous_response_not_found");
+    assert_eq!(socket.refused(unstored_after(&large, &half)).await, "request_too_large", "both halves count");
+    assert_eq!(socket.refused(unstored_after(&large, "hi")).await, "previous_response_not_found");
     assert_eq!(model.asked().len(), 1);
 }
 
@@ -338,7 +342,7 @@ async fn tm_14_a_socket_needs_a_token_that_is_still_accepted() {
 }
 
 #[tokio::test]
-async fn only_who_may_ask_opens_a_socket() {
+async fn only_an_authorized_client_opens_a_socket() {
     let auth = "auth: { tokens: [ { token: test-token-of-22-characters, scopes: ['*'] }, { token: worker-token-of-22-characters, scopes: ['tools:look_up'] } ] }";
     let (server, _tools) = scripted_with("laps: [ { text: fine } ]", auth).await;
     let status = |opened: Result<Socket, tungstenite::Error>| match opened {
@@ -376,7 +380,7 @@ async fn what_the_handshake_asks_for_holds_for_every_response() {
 }
 
 #[tokio::test]
-async fn a_silence_on_a_socket_is_filled_with_signs_of_life() {
+async fn a_silence_on_a_socket_is_filled_with_heartbeats() {
     let script = "laps: [ { text: Let me ask., calls: [{ tool: look_up, arguments: {} }] }, { text: done } ]";
     let (server, _tools) = scripted_with(script, "responses: { heartbeat: 300ms }").await;
     let mut socket = server.socket().await;

@@ -1,13 +1,13 @@
-//! The stream of a response: one for the whole loop, with one beginning and one end, the same however it is asked for.
+//! The stream of a response: one for the whole loop, with one beginning and one end, the same in every mode.
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use windlass_tests::{Made, Mode, Next, Server, Told, in_every_mode, responses::Grammar, until};
+use windlass_tests::{Mode, Next, ResponseRecord, Server, StreamEvent, in_every_mode, responses::Grammar, until};
 
-use crate::stage::{ask, ask_with, function, mcp, scripted, scripted_with, with};
+use crate::support::{ask, ask_with, function, mcp, scripted, scripted_with, with};
 
-/// Scripts of every kind of end, each by the input that plays it.
-const PLAYS: &str = r#"
+/// A script for every kind of end, each selected by an input.
+const SCRIPTS: &str = r#"
 rules:
   - when: { input: three, iteration: 1 }
     reply: { text: "Let me see, it takes a while.", chunk: 6, calls: [{ tool: echo, arguments: { text: alpha } }, { tool: fail, arguments: {} }], usage: { in: 11, out: 3 } }
@@ -33,7 +33,7 @@ fn request(input: &str) -> Value {
 
 #[tokio::test]
 async fn a_026_a_027_a_028_one_beginning_one_end_and_only_items_between() {
-    let (server, _tools) = scripted(PLAYS).await;
+    let (server, _tools) = scripted(SCRIPTS).await;
     in_every_mode(async |mode| {
         for input in INPUTS {
             let made = server.respond(mode, request(input)).await;
@@ -54,7 +54,7 @@ async fn a_026_a_027_a_028_one_beginning_one_end_and_only_items_between() {
                 _ => "response.failed",
             };
             assert_eq!(kinds.last(), Some(&last), "{input}");
-            // Calls, results and words: each item is added once and finished once.
+            // Calls, results and text: each item is added once and finished once.
             let items = made.object["output"].as_array().expect("an output").len();
             let count = |kind: &str| kinds.iter().filter(|given| **given == kind).count();
             assert_eq!((count("response.output_item.added"), count("response.output_item.done")), (items, items), "{input}");
@@ -67,7 +67,7 @@ async fn a_026_a_027_a_028_one_beginning_one_end_and_only_items_between() {
 
 #[tokio::test]
 async fn a_026_every_event_is_written_whole() {
-    let (server, _tools) = scripted(PLAYS).await;
+    let (server, _tools) = scripted(SCRIPTS).await;
     let body = Mode::Streamed.asks(request("three")).to_string();
     let address = server.base().trim_start_matches("http://").to_owned();
     let head = format!(
@@ -101,15 +101,15 @@ async fn a_026_every_event_is_written_whole() {
 
 #[tokio::test]
 async fn a_031_a_043_the_same_script_gives_the_same_in_every_mode() {
-    let (server, _tools) = scripted(PLAYS).await;
+    let (server, _tools) = scripted(SCRIPTS).await;
     for input in INPUTS {
-        let mut made: Vec<Made> = Vec::new();
+        let mut made: Vec<ResponseRecord> = Vec::new();
         for mode in [Mode::Plain, Mode::Streamed, Mode::Background, Mode::Followed] {
             made.push(server.respond(mode, request(input)).await);
         }
         for other in &made[1..] {
             assert_eq!(other.essence(), made[0].essence(), "{input}: {:?} and {:?}", other.mode, made[0].mode);
-            let echo = |made: &Made| {
+            let echo = |made: &ResponseRecord| {
                 let mut object = made.object.clone();
                 for key in ["id", "created_at", "completed_at", "output", "background", "windlass"] {
                     object[key] = Value::Null;
@@ -127,8 +127,8 @@ async fn a_031_a_043_the_same_script_gives_the_same_in_every_mode() {
 }
 
 #[tokio::test]
-async fn a_042_words_come_piece_by_piece_and_make_up_the_answer() {
-    let (server, _tools) = scripted(PLAYS).await;
+async fn a_042_text_comes_in_deltas_that_make_up_the_answer() {
+    let (server, _tools) = scripted(SCRIPTS).await;
     for mode in Mode::every().iter().filter(|mode| mode.streams()) {
         let made = server.respond(*mode, request("three")).await;
         let deltas: Vec<&str> = made
@@ -143,12 +143,12 @@ async fn a_042_words_come_piece_by_piece_and_make_up_the_answer() {
     }
 }
 
-fn data(events: &[Told]) -> Vec<Value> {
+fn data(events: &[StreamEvent]) -> Vec<Value> {
     events.iter().map(|event| event.data.clone()).collect()
 }
 
-/// The events after a number, as somebody gets them who comes back.
-async fn resumed(server: &Server, id: &str, after: u64) -> Vec<Told> {
+/// The events after a number, as a reader gets them that reconnects.
+async fn resumed(server: &Server, id: &str, after: u64) -> Vec<StreamEvent> {
     let (events, is_whole) = server.follow(id, Some(after)).await.rest().await;
     assert!(is_whole);
     events
@@ -156,7 +156,7 @@ async fn resumed(server: &Server, id: &str, after: u64) -> Vec<Told> {
 
 #[tokio::test]
 async fn a_stream_can_be_taken_up_after_every_event() {
-    let (server, _tools) = scripted(PLAYS).await;
+    let (server, _tools) = scripted(SCRIPTS).await;
     in_every_mode(async |mode| {
         let made = server.respond(mode, request("three")).await;
         let all = data(&made.events);
@@ -165,13 +165,13 @@ async fn a_stream_can_be_taken_up_after_every_event() {
             assert_eq!(data(&rest), all[after as usize + 1..], "after {after}");
         }
         let beyond = server.get(&format!("/v1/responses/{}?stream=true&starting_after={}", made.id(), all.len())).await;
-        assert_eq!((beyond.status, &beyond.body["error"]["param"]), (400, &json!("starting_after")), "nobody can have heard that");
+        assert_eq!((beyond.status, &beyond.body["error"]["param"]), (400, &json!("starting_after")), "no client can have seen that number");
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_stream_can_be_taken_up_while_it_goes_on() {
+async fn a_stream_can_be_resumed_while_it_runs() {
     let script = "laps: [ { text: one two three four five six, chunk: 4, chunk_delay_ms: 30 } ]";
     let (server, _tools) = scripted(script).await;
     let asked = server.ask(Mode::Streamed, ask("count"));
@@ -182,15 +182,15 @@ async fn a_stream_can_be_taken_up_while_it_goes_on() {
     let rest = resumed(&server, &id, number).await;
     let whole = server.replay(&id).await;
     assert_eq!(data(&rest), data(&whole)[number as usize + 1..]);
-    assert_eq!(whole[number as usize].data, delta.data, "what was heard before stays as it was");
+    assert_eq!(whole[number as usize].data, delta.data, "earlier events stay as they were");
     let mut grammar = Grammar::default();
     whole.iter().for_each(|event| grammar.take(&event.data));
     assert_eq!(grammar.ended().expect("an end")["status"], "completed");
 }
 
 #[tokio::test]
-async fn what_a_stream_is_asked_for_wrongly_is_refused() {
-    let (server, _tools) = scripted(PLAYS).await;
+async fn wrong_parameters_of_a_stream_are_refused() {
+    let (server, _tools) = scripted(SCRIPTS).await;
     let made = server.respond(Mode::Plain, request("plain")).await;
     for (query, param) in [
         ("?stream=true&starting_after=x", "starting_after"),
@@ -205,8 +205,8 @@ async fn what_a_stream_is_asked_for_wrongly_is_refused() {
 
 #[tokio::test]
 async fn the_same_key_is_the_same_response() {
-    let (server, tools) = scripted(PLAYS).await;
-    // A socket has one handshake for all its requests, and so no key for each.
+    let (server, tools) = scripted(SCRIPTS).await;
+    // A socket has one handshake for all its requests, so a request has no key of its own.
     for &mode in Mode::every().iter().filter(|mode| **mode != Mode::Socket) {
         let key = format!("key-{mode:?}");
         let headers = [("idempotency-key", key.as_str())];
@@ -226,35 +226,35 @@ async fn the_same_key_is_the_same_response() {
 }
 
 #[tokio::test]
-async fn a_026_a_silence_is_filled_with_a_sign_of_life_that_shows_what_there_is() {
+async fn a_026_a_silence_is_filled_with_a_heartbeat_that_shows_the_output_so_far() {
     let script = "laps: [ { text: Let me ask., calls: [{ tool: look_up, arguments: {} }] }, { text: done } ]";
     let (server, _tools) = scripted_with(script, "responses: { heartbeat: 500ms }").await;
     let asked = server.ask(Mode::Streamed, with(ask("go"), json!({ "windlass": { "tools": ["look_up"] } })));
     let call = server.claim("look_up").await;
     let id = asked.id().await;
     let mut other = server.follow(&id, None).await;
-    let mut signs = Vec::new();
-    while signs.len() < 2 {
+    let mut heartbeats = Vec::new();
+    while heartbeats.len() < 2 {
         match other.next().await {
-            Next::Event(event) if event.kind() == "response.in_progress" => signs.push(event),
+            Next::Event(event) if event.kind() == "response.in_progress" => heartbeats.push(event),
             Next::Event(_) => {}
             next @ (Next::Done | Next::Comment | Next::Closed | Next::Broken) => panic!("events keep a stream alive, not {next:?}"),
         }
     }
-    // The first is the opening; the second came out of the silence, for every reader the same.
-    let shown = &signs[1].data["response"]["output"];
+    // The first is the opening; the second is a heartbeat, which is the same for every reader.
+    let shown = &heartbeats[1].data["response"]["output"];
     assert_eq!((&shown[0]["content"][0]["text"], &shown[1]["status"]), (&json!("Let me ask."), &json!("in_progress")));
     server.report(&call, json!("found")).await.ok();
     let made = asked.made(&server).await;
     assert_eq!(made.text(), "Let me ask.|done");
-    assert!(made.events.iter().any(|event| event.data == signs[1].data), "it has a number of its own, and stays");
+    assert!(made.events.iter().any(|event| event.data == heartbeats[1].data), "it has a number of its own, and stays");
 }
 
 #[tokio::test]
 async fn a_reader_that_follows_from_the_beginning_costs_the_store_no_reads() {
-    let (server, _tools) = scripted(PLAYS).await;
+    let (server, _tools) = scripted(SCRIPTS).await;
     let server = server.restart(&[("WINDLASS_LOG", "info,windlass_doors=trace")]).await;
-    // The reads of a response that started from its first event, and those that started from a later one.
+    // The number of reads of the store by readers that started at the response's first event, and by those that started at a later one.
     let reads = |id: &str| {
         let log = server.log();
         let run = id.trim_start_matches("resp_");
@@ -265,16 +265,16 @@ async fn a_reader_that_follows_from_the_beginning_costs_the_store_no_reads() {
     let plain = server.post("/v1/responses", request("three")).await.ok();
     let streamed = with(request("three"), json!({ "stream": true }));
     let streamed = server.request(reqwest::Method::POST, "/v1/responses").bearer_auth(server.token()).json(&streamed);
-    let told = streamed.send().await.expect("an answer").text().await.expect("a whole stream");
-    assert!(told.contains("response.completed"), "{told}");
-    let streamed = told.split_once("\"id\":\"resp_").expect("an id").1;
+    let stream = streamed.send().await.expect("an answer").text().await.expect("a whole stream");
+    assert!(stream.contains("response.completed"), "{stream}");
+    let streamed = stream.split_once("\"id\":\"resp_").expect("an id").1;
     for id in [plain["id"].as_str().expect("an id"), &streamed[..32]] {
         assert_eq!(reads(id).0, 0, "nothing is read back: {}", server.log());
         server.get(&format!("/v1/responses/resp_{}", id.trim_start_matches("resp_"))).await.ok();
-        // Lines of the log arrive in order: with this one, all earlier ones are there.
+        // Log lines arrive in order, so when this one is there, all earlier ones are.
         until("a later reader reads the store", || async { (reads(id).0 == 1).then_some(()) }).await;
-        // A second notification without news makes the reader ask whether it has missed something. That happens when it has read
-        // words before their notification; a reader that reads the run back asks for every commit, which are ten here.
+        // After a second notification without news the reader asks whether it has missed something. That happens if it has read deltas
+        // before their notification arrives. A reader that reads the run back from the store asks for every commit, which are ten here.
         assert!(reads(id).1 <= 2, "{:?}: {}", reads(id), server.log());
     }
 }

@@ -1,5 +1,5 @@
-//! What the Responses door promises, over the real binary, on PostgreSQL with NATS: the tests of `tests/responses`, word for word,
-//! streamed only: the door is the same in every mode, and what differs is the store.
+//! The promises of the Responses door, with the real binary, on PostgreSQL with NATS: the tests of `tests/responses`, unchanged, but only
+//! in streamed mode, since the modes differ in the door and not in the store.
 
 #[path = "../responses/bad_input.rs"]
 mod bad_input;
@@ -27,12 +27,12 @@ mod errors;
 mod history;
 #[path = "../responses/hostile_fields.rs"]
 mod hostile_fields;
+#[path = "../responses/iterations.rs"]
+mod iterations;
 #[path = "../responses/joining.rs"]
 mod joining;
 #[path = "../responses/keys.rs"]
 mod keys;
-#[path = "../responses/laps.rs"]
-mod laps;
 #[path = "../responses/left_calls.rs"]
 mod left_calls;
 #[path = "../responses/limits.rs"]
@@ -51,11 +51,11 @@ mod repeats;
 mod socket_cuts;
 #[path = "../responses/sockets.rs"]
 mod sockets;
-#[path = "../responses/stage.rs"]
-mod stage;
 #[path = "../responses/streams.rs"]
 mod streams;
 #[path = "../responses/suite.rs"]
 mod suite;
+#[path = "../responses/support.rs"]
+mod support;
 #[path = "../responses/unkept.rs"]
 mod unkept;

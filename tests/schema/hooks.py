@@ -26,10 +26,10 @@ def map_path_parameters(context, path_parameters):
 def map_body(context, body):
     if not isinstance(body, dict):
         return body
-    # A wait for calls is as long as it says, and nobody makes any.
+    # A claim waits as long as the request says, and no call is ever made.
     if isinstance(body.get("wait_s"), int) and body["wait_s"] > 1:
         body = {**body, "wait_s": 1}
-    # An action calls a tool that is there.
+    # An action calls a configured tool.
     if "action_id" in body and isinstance(body.get("tool"), str) and is_led(body["tool"]):
         body = {**body, "tool": TOOL}
     operation = context.operation.definition.raw.get("operationId") if context.operation else None

@@ -1,11 +1,11 @@
-//! Certificates for tests, made by `openssl`.
+//! Certificates for tests, created with `openssl`.
 
 use std::{
     path::{Path, PathBuf},
     process::Command,
 };
 
-/// Files with a certificate that signs itself, and its key.
+/// The files of a self-signed certificate and its key.
 pub struct SelfSigned {
     /// The certificate, in PEM.
     pub cert: PathBuf,
@@ -14,7 +14,7 @@ pub struct SelfSigned {
 }
 
 impl SelfSigned {
-    /// Makes a certificate for 127.0.0.1 and `localhost` in this folder. `name` is its common name, and what the files are called.
+    /// Creates a certificate for 127.0.0.1 and `localhost` in this folder. `name` is its common name and the name of the files.
     pub fn make(folder: &Path, name: &str) -> Self {
         let made = SelfSigned { cert: folder.join(format!("{name}.crt")), key: folder.join(format!("{name}.key")) };
         let mut openssl = Command::new("openssl");
@@ -25,7 +25,8 @@ impl SelfSigned {
     }
 }
 
-/// The arguments that make `openssl` issue a certificate for a server: one of an authority would be refused by clients.
+/// The arguments with which `openssl` issues a certificate for a server. Clients would refuse a server that presents the certificate of an
+/// authority.
 pub(crate) fn request<'a>(openssl: &'a mut Command, common_name: &str, names: &str) -> &'a mut Command {
     openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", &format!("/CN={common_name}")]);
     openssl.args(["-addext", "basicConstraints=critical,CA:FALSE", "-addext", &format!("subjectAltName={names}")])

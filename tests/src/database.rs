@@ -1,7 +1,7 @@
-//! The database beside a server: the same questions and the same words on either store.
+//! The database of a server, with the same interface for both stores.
 //!
-//! A program of tests whose name ends in `_postgres` takes its servers to PostgreSQL and NATS; every other one leaves them with
-//! SQLite. So the sources of a test are the same for both.
+//! A test program whose name ends in `_postgres` runs its servers on PostgreSQL with NATS; every other one uses SQLite. So both share the
+//! sources of their tests.
 
 use std::{
     collections::BTreeMap,
@@ -18,29 +18,29 @@ use tokio_postgres::SimpleQueryMessage;
 
 use crate::{NatsServer, PATIENCE, postgres};
 
-/// Where servers keep what they know.
+/// The kind of store that the servers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
-    /// A file.
+    /// SQLite: a file.
     Sqlite,
     /// PostgreSQL, with NATS beside it.
     Postgres,
 }
 
 impl Store {
-    /// The store of this program's tests.
+    /// The store of this test program.
     pub fn of_this_program() -> Store {
         static STORE: LazyLock<Store> = LazyLock::new(|| {
             let program = std::env::current_exe().expect("a program has a name");
             let name = program.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            // Cargo adds a number.
+            // Cargo appends a hash to the name.
             let name = name.rsplit_once('-').map_or(name.as_str(), |(name, _)| name);
             if name.ends_with("_postgres") { Store::Postgres } else { Store::Sqlite }
         });
         *STORE
     }
 
-    /// Its name in tables.
+    /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Store::Sqlite => "sqlite",
@@ -49,7 +49,7 @@ impl Store {
     }
 }
 
-/// A server's database, and how to get there.
+/// The location of a server's database.
 #[derive(Clone)]
 pub struct Place(Where);
 
@@ -60,25 +60,25 @@ enum Where {
 }
 
 impl Place {
-    /// A place for a server's database that nobody else has.
+    /// Creates a location for a database that no other server uses.
     pub fn fresh(folder: &Path) -> Self {
         match Store::of_this_program() {
             Store::Sqlite => Self::in_folder(folder),
             Store::Postgres => {
                 let database = in_thread(|runtime| runtime.block_on(postgres::Server::shared().database()));
                 let place = Place(Where::Postgres(Arc::new(database)));
-                place.open().batch(SQLITE_WORDS);
+                place.open().batch(SQLITE_FUNCTIONS);
                 place
             }
         }
     }
 
-    /// The file that a server uses of which nothing else is said.
+    /// The file that a server uses when its configuration names no store.
     pub fn in_folder(folder: &Path) -> Self {
         Place(Where::File(folder.join(".windlass/windlass.db")))
     }
 
-    /// What a configuration needs for a server to be here.
+    /// The configuration with which a server uses this database.
     pub fn config(&self) -> String {
         match &self.0 {
             Where::File(_) => String::new(),
@@ -86,19 +86,19 @@ impl Place {
         }
     }
 
-    /// What a configuration needs for a server to have the doorbell of its store.
+    /// The configuration of the doorbell that a server on this store needs.
     pub fn doorbell(&self) -> String {
         static LAST: AtomicU32 = AtomicU32::new(0);
         match &self.0 {
             Where::File(_) => String::new(),
-            // A prefix of its own: the ring of another server would have it look where nobody looks otherwise.
+            // Every server has a prefix of its own, because the doorbell of another server would make it look for work at other times.
             Where::Postgres(_) => {
                 format!("\ndoorbell: {{ url: '{}', prefix: test-{} }}\n", NatsServer::shared(), LAST.fetch_add(1, Ordering::Relaxed))
             }
         }
     }
 
-    /// A copy as the database is in this moment. The command line finds it from the folder.
+    /// A copy of the current database. The command line finds the copy from the folder.
     pub fn copy(&self, folder: &Path) -> Place {
         match &self.0 {
             Where::File(file) => {
@@ -120,7 +120,7 @@ impl Place {
         }
     }
 
-    /// The whole database as SQL, for [`load`](Self::load).
+    /// The whole database as SQL for [`load`](Self::load).
     pub fn dump(&self) -> String {
         match &self.0 {
             Where::File(file) => {
@@ -133,7 +133,7 @@ impl Place {
         }
     }
 
-    /// Makes the empty database what [`dump`](Self::dump) wrote down.
+    /// Fills the empty database from the output of [`dump`](Self::dump).
     pub fn load(&self, dump: &str) {
         if let Where::File(file) = &self.0 {
             std::fs::create_dir_all(file.parent().expect("a file is in a folder")).expect("the folder of the database");
@@ -141,7 +141,8 @@ impl Place {
         self.open().batch(dump);
     }
 
-    /// Variables that a server here is started with. The next server on the same database waits for the end of a killed one's lease.
+    /// An environment variable for servers on this database. It shortens the lease, because the next server on the database waits for the
+    /// end of a killed server's lease.
     pub fn env(&self) -> Option<(&'static str, &'static str)> {
         match &self.0 {
             Where::File(_) => None,
@@ -149,7 +150,7 @@ impl Place {
         }
     }
 
-    /// A connection of one's own.
+    /// Opens a new connection.
     pub fn open(&self) -> Database {
         match &self.0 {
             Where::File(file) => {
@@ -162,14 +163,14 @@ impl Place {
     }
 }
 
-/// Words that SQLite has, for the tests' own statements.
-const SQLITE_WORDS: &str = "
+/// Functions of SQLite that the statements of the tests use, for PostgreSQL.
+const SQLITE_FUNCTIONS: &str = "
     CREATE FUNCTION hex(bytea) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT upper(encode($1, 'hex')) $$;
     CREATE FUNCTION hex(text) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT upper(encode(convert_to($1, 'UTF8'), 'hex')) $$;
     CREATE FUNCTION unhex(text) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$ SELECT decode($1, 'hex') $$;
     CREATE FUNCTION randomblob(integer) RETURNS bytea LANGUAGE sql VOLATILE AS $$ SELECT substr(uuid_send(gen_random_uuid()), 1, $1) $$;";
 
-/// A row: every value as PostgreSQL spells it, so that bytes are `\x` and hexadecimal digits.
+/// A row: every value in PostgreSQL's text format, in which bytes are `\x` and hexadecimal digits.
 pub type Row = Vec<Option<String>>;
 
 /// A connection to a database.
@@ -181,7 +182,7 @@ enum Link {
 }
 
 impl Database {
-    /// Which store it is of.
+    /// The store of the connection.
     pub fn store(&self) -> Store {
         match &self.0 {
             Link::Sqlite(_) => Store::Sqlite,
@@ -201,11 +202,11 @@ impl Database {
     pub fn execute(&self, sql: &str) -> Result<u64, String> {
         match &self.0 {
             Link::Sqlite(connection) => connection.execute(sql, []).map(|changed| changed as u64).map_err(|error| error.to_string()),
-            Link::Postgres(session) => session.ask(sql).map(|said| said.changed),
+            Link::Postgres(session) => session.ask(sql).map(|result| result.changed),
         }
     }
 
-    /// Several statements, one after the other.
+    /// Executes several statements, one after the other.
     pub fn batch(&self, sql: &str) {
         match &self.0 {
             Link::Sqlite(connection) => connection.execute_batch(sql).unwrap_or_else(|error| panic!("{sql}: {error}")),
@@ -213,13 +214,13 @@ impl Database {
         }
     }
 
-    /// One value.
+    /// The first value of the first row.
     pub fn text(&self, sql: &str) -> String {
         let row = self.rows(sql).into_iter().next().unwrap_or_else(|| panic!("{sql}: there is no row"));
         row.into_iter().next().flatten().unwrap_or_else(|| panic!("{sql}: there is no value"))
     }
 
-    /// One number; a truth is one.
+    /// The first value of the first row as a number; a boolean is 0 or 1.
     pub fn number(&self, sql: &str) -> i64 {
         let text = self.text(sql);
         match text.as_str() {
@@ -229,15 +230,15 @@ impl Database {
         }
     }
 
-    /// Tries a change and takes it back.
+    /// Executes a change and rolls it back.
     pub fn attempt(&self, sql: &str) -> Result<u64, String> {
         self.batch("BEGIN");
-        let tried = self.execute(sql);
+        let attempted = self.execute(sql);
         self.batch("ROLLBACK");
-        tried
+        attempted
     }
 
-    /// Begins to look at the database as it is in this moment, until the connection is closed.
+    /// Begins a transaction that reads a snapshot of the database, until the connection is closed.
     pub fn hold_still(&self) {
         match self.store() {
             Store::Sqlite => self.batch("BEGIN"),
@@ -245,7 +246,7 @@ impl Database {
         }
     }
 
-    /// Its tables. Those of PostgreSQL without the servers' signs of life, which change while nothing happens.
+    /// The names of the tables. On PostgreSQL without the servers' heartbeats, which change while nothing else happens.
     pub fn tables(&self) -> Vec<String> {
         let sql = match self.store() {
             Store::Sqlite => "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name",
@@ -256,7 +257,7 @@ impl Database {
         self.rows(sql).into_iter().map(|row| row.into_iter().flatten().collect()).collect()
     }
 
-    /// The columns of a table that can be written; SQLite's list leaves out the others by itself.
+    /// The columns of a table that can be written. SQLite's list contains no generated columns.
     pub fn columns(&self, table: &str) -> Vec<String> {
         let sql = match self.store() {
             Store::Sqlite => format!("SELECT name FROM pragma_table_info('{table}')"),
@@ -281,7 +282,7 @@ impl Database {
         self.tables().into_iter().map(|name| (name.clone(), self.rows(&format!("SELECT * FROM {name}")))).collect()
     }
 
-    /// Puts a row into an inbox behind the server's back, and has its agent looked at. Returns its number.
+    /// Inserts a row into an inbox without the server, and makes the agent's head due. Returns the row's number.
     pub fn slip_in(&self, agent: &str, kind: &str, run: Option<&str>, call: Option<u32>) -> i64 {
         let run = run.map_or("NULL".to_owned(), bytes);
         let call = call.map_or("NULL".to_owned(), |call| call.to_string());
@@ -297,7 +298,7 @@ impl Database {
         row
     }
 
-    /// Waits until what was committed is published; a server without NATS has nothing to publish.
+    /// Waits until the outbox is empty. A server without NATS writes nothing into it.
     pub fn all_published(&self) {
         let began = Instant::now();
         while self.number("SELECT count(*) FROM outbox") > 0 {
@@ -306,7 +307,7 @@ impl Database {
         }
     }
 
-    /// Copies the tables, the functions and the view of another schema of PostgreSQL into this one.
+    /// Copies the tables, the functions and the view of another PostgreSQL schema into this one.
     fn copy_from(&self, schema: &str) {
         self.hold_still();
         for table in self.rows(&format!("SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'")).into_iter().flatten().flatten() {
@@ -319,14 +320,14 @@ impl Database {
         for function in self.rows(&format!("{functions} = '{schema}'::regnamespace")).into_iter().flatten().flatten() {
             self.batch(&function.replace(&format!("{schema}."), ""));
         }
-        // Nothing comes into a copy, but the command line looks for it.
+        // No server writes to a copy, but the command line expects the sequence.
         self.batch("CREATE SEQUENCE inbox_numbers");
         let view = self.text(&format!("SELECT pg_get_viewdef('{schema}.journal'::regclass)"));
         let view = view.replace(&format!("{schema}."), "");
         self.batch(&format!("CREATE VIEW journal (run, number, epoch, kind, version, at, body) AS {view} COMMIT"));
     }
 
-    /// The type of a column that numbers the rows of a table as they come.
+    /// The type of a column that numbers the rows of a table in the order of their insertion.
     pub fn counter(&self) -> &'static str {
         match self.store() {
             Store::Sqlite => "INTEGER PRIMARY KEY AUTOINCREMENT",
@@ -334,7 +335,7 @@ impl Database {
         }
     }
 
-    /// What gives an inbox row its number.
+    /// The expression that gives an inbox row its number.
     pub fn next_message(&self) -> &'static str {
         match self.store() {
             Store::Sqlite => "(SELECT coalesce(max(n), 0) + 1 FROM inbox)",
@@ -342,12 +343,13 @@ impl Database {
         }
     }
 
-    /// Has the database do something for every row that comes into a table (`INSERT`), or is changed there (`UPDATE`).
+    /// Creates a trigger that executes a statement for every inserted (`INSERT`) or changed (`UPDATE`) row of a table.
     pub fn spy(&self, name: &str, event: &str, table: &str, then: &str) {
         self.trigger(name, event, table, then, "TRIGGER", "");
     }
 
-    /// The same at the latest moment before others can see the row: PostgreSQL's store writes the rows of many commits table by table.
+    /// Creates a trigger that fires at the end of the transaction, because the PostgreSQL store writes the rows of many commits table by
+    /// table.
     pub fn spy_at_commit(&self, name: &str, event: &str, table: &str, then: &str) {
         self.trigger(name, event, table, then, "CONSTRAINT TRIGGER", "DEFERRABLE INITIALLY DEFERRED");
     }
@@ -378,21 +380,21 @@ fn sqlite_rows(connection: &rusqlite::Connection, sql: &str) -> rusqlite::Result
     rows.collect()
 }
 
-/// What PostgreSQL answered.
+/// PostgreSQL's result of a statement.
 #[derive(Default)]
-struct Said {
+struct QueryResult {
     rows: Vec<Row>,
     changed: u64,
 }
 
-type Question = (String, mpsc::Sender<Result<Said, String>>);
+type Query = (String, mpsc::Sender<Result<QueryResult, String>>);
 
-/// A connection in a thread of its own, so that tests can ask it in the middle of whatever they do.
-struct Session(mpsc::Sender<Question>);
+/// A connection in a thread of its own, so that synchronous code in an asynchronous test can use it.
+struct Session(mpsc::Sender<Query>);
 
 impl Session {
     fn open(url: String) -> Self {
-        let (asked, questions) = mpsc::channel::<Question>();
+        let (sender, queries) = mpsc::channel::<Query>();
         std::thread::spawn(move || {
             let runtime = runtime();
             let client = runtime.block_on(async {
@@ -400,34 +402,35 @@ impl Session {
                 tokio::spawn(connection);
                 client
             });
-            for (sql, answer) in questions {
-                let said = runtime.block_on(client.simple_query(&sql));
-                let said =
-                    said.map(Said::of).map_err(|error| error.as_db_error().map_or(error.to_string(), |error| error.message().to_owned()));
-                let _ = answer.send(said);
+            for (sql, reply) in queries {
+                let result = runtime.block_on(client.simple_query(&sql));
+                let result = result
+                    .map(QueryResult::of)
+                    .map_err(|error| error.as_db_error().map_or(error.to_string(), |error| error.message().to_owned()));
+                let _ = reply.send(result);
             }
         });
-        Session(asked)
+        Session(sender)
     }
 
-    fn ask(&self, sql: &str) -> Result<Said, String> {
-        let (answer, said) = mpsc::channel();
-        self.0.send((sql.to_owned(), answer)).expect("the connection is there");
-        said.recv().expect("the connection answers")
+    fn ask(&self, sql: &str) -> Result<QueryResult, String> {
+        let (reply, result) = mpsc::channel();
+        self.0.send((sql.to_owned(), reply)).expect("the connection is there");
+        result.recv().expect("the connection answers")
     }
 }
 
-impl Said {
+impl QueryResult {
     fn of(messages: Vec<SimpleQueryMessage>) -> Self {
-        let mut said = Said::default();
+        let mut result = QueryResult::default();
         for message in messages {
             match message {
-                SimpleQueryMessage::Row(row) => said.rows.push((0..row.len()).map(|at| row.get(at).map(str::to_owned)).collect()),
-                SimpleQueryMessage::CommandComplete(changed) => said.changed += changed,
+                SimpleQueryMessage::Row(row) => result.rows.push((0..row.len()).map(|at| row.get(at).map(str::to_owned)).collect()),
+                SimpleQueryMessage::CommandComplete(changed) => result.changed += changed,
                 SimpleQueryMessage::RowDescription(_) | _ => {}
             }
         }
-        said
+        result
     }
 }
 
@@ -435,7 +438,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// Waits for something asynchronous where nobody can wait, or where somebody waits already.
+/// Runs asynchronous work to its end from synchronous code, also inside of another runtime.
 pub(crate) fn in_thread<T: Send>(work: impl FnOnce(tokio::runtime::Runtime) -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(|| work(runtime())).join().expect("the work is done"))
 }
@@ -445,7 +448,7 @@ pub fn hex(id: &str) -> &str {
     id.rsplit('_').next().expect("an id has a prefix")
 }
 
-/// An id's bytes, as the store keeps them, in SQL.
+/// The SQL for an id's bytes as the store keeps them.
 pub fn bytes(id: &str) -> String {
     format!("unhex('{}')", hex(id))
 }

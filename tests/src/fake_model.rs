@@ -1,5 +1,5 @@
-//! A model's server that plays scenes: what it was asked is kept, what it answers is told by the test. It speaks every protocol
-//! there is a provider for, each at its own path.
+//! A model server that plays scenes: it records its requests, and the test determines its answers. It speaks every protocol that has a
+//! provider, each at its own path.
 
 mod dialect;
 
@@ -28,36 +28,36 @@ use crate::until;
 /// One answer.
 #[derive(Clone, Debug)]
 pub enum Scene {
-    /// Everything that an answer can have.
+    /// All parts of an answer.
     Speak(Speech),
-    /// Words.
+    /// A text.
     Say(&'static str),
-    /// Calls of tools, with arguments.
+    /// Tool calls, with arguments.
     Call(Vec<(&'static str, Value)>),
-    /// Words, and calls of tools beside them.
+    /// A text and tool calls.
     SayAndCall(&'static str, Vec<(&'static str, Value)>),
     /// An error status, with headers.
     Fail(u16, Vec<(&'static str, &'static str)>),
-    /// A refusal: there is more to read than the model can.
+    /// A refusal: the prompt is longer than the model's context.
     TooLong,
-    /// Words, then the connection breaks.
+    /// A text, then the connection breaks.
     Cut(&'static str),
-    /// An answer up to its words, then the connection breaks.
+    /// An answer up to the end of its text, then the connection breaks.
     CutSpeech(Speech),
-    /// Nothing, until the client goes away.
+    /// No answer, until the client closes the connection.
     Hang,
-    /// A call whose arguments are this text, JSON or not.
+    /// A call with these raw arguments, which may be invalid JSON.
     CallAsWritten(&'static str, String),
-    /// So many letters, in pieces of so many.
+    /// A number of letters, in chunks of a number of letters.
     SayLetters(usize, usize),
-    /// These bytes of a stream again and again with a pause between, until the client goes away.
+    /// These bytes of a stream again and again, with a pause between them, until the client closes the connection.
     Forever(String, Duration),
-    /// Everything that an answer can have, of which one event is let go at a time; of a model that is held back.
+    /// All parts of an answer, one event per permit. For a model that is held back.
     Stepwise(Speech),
 }
 
 impl Scene {
-    /// The event of a delta in chat completions, to be sent forever.
+    /// The event of a delta in chat completions, for [`Scene::Forever`].
     pub fn event(delta: Value) -> String {
         format!("data: {}\n\n", dialect::chunk(delta, None))
     }
@@ -68,7 +68,7 @@ struct Stage {
     scenes: VecDeque<Scene>,
     asked: Vec<Value>,
     hanging: usize,
-    /// How many answers may still be given; `None` if any number may.
+    /// The number of answers that may still be given; `None` if there is no limit.
     permits: Option<Arc<Semaphore>>,
 }
 
@@ -81,19 +81,19 @@ pub struct FakeModel {
 }
 
 impl FakeModel {
-    /// Plays the scenes in order; the last one for ever.
+    /// Plays the scenes in order, and repeats the last one.
     pub async fn start(scenes: Vec<Scene>) -> Self {
         Self::on(Stage { scenes: scenes.into(), ..Stage::default() }).await
     }
 
-    /// The same, but it answers only when it is told to.
+    /// Plays the scenes, but waits for a permit before each answer.
     pub async fn held_back(scenes: Vec<Scene>) -> Self {
         Self::on(Stage { scenes: scenes.into(), permits: Some(Arc::new(Semaphore::new(0))), ..Stage::default() }).await
     }
 
-    /// Lets one held back answer go, or one event of it.
+    /// Gives a permit for one answer, or for one event of it.
     pub fn let_answer(&self) {
-        let stage = self.stage.lock().expect("nobody panics on stage");
+        let stage = self.stage.lock().expect("the lock is not poisoned");
         stage.permits.as_ref().expect("its answers are held back").add_permits(1);
     }
 
@@ -115,17 +115,17 @@ impl FakeModel {
 
     /// The requests so far.
     pub fn asked(&self) -> Vec<Value> {
-        self.stage.lock().expect("nobody panics on stage").asked.clone()
+        self.stage.lock().expect("the lock is not poisoned").asked.clone()
     }
 
-    /// Waits until so many requests came.
+    /// Waits until the model has this number of requests.
     pub async fn asked_times(&self, count: usize) -> Vec<Value> {
         until(&format!("the model is asked {count} times"), || async { Some(self.asked()).filter(|asked| asked.len() >= count) }).await
     }
 
-    /// How many requests hang and have not been called off.
+    /// The number of requests that hang and whose clients are still connected.
     pub fn hanging(&self) -> usize {
-        self.stage.lock().expect("nobody panics on stage").hanging
+        self.stage.lock().expect("the lock is not poisoned").hanging
     }
 
     /// A `models:` entry for a configuration.
@@ -133,7 +133,7 @@ impl FakeModel {
         self.config_in(Dialect::Chat)
     }
 
-    /// The same for one of the protocols.
+    /// A `models:` entry for one of the protocols.
     pub fn config_in(&self, dialect: Dialect) -> String {
         format!("models: [ {{ name: fake, provider: {}, base_url: '{}' }} ]\n", dialect.provider(), self.base_url)
     }
@@ -145,18 +145,18 @@ impl Drop for FakeModel {
     }
 }
 
-/// Counts a hanging request until its client goes away.
+/// Counts a hanging request until its client closes the connection.
 struct Hanging(Arc<Mutex<Stage>>);
 
 impl Drop for Hanging {
     fn drop(&mut self) {
-        self.0.lock().expect("nobody panics on stage").hanging -= 1;
+        self.0.lock().expect("the lock is not poisoned").hanging -= 1;
     }
 }
 
 async fn answer(stage: Arc<Mutex<Stage>>, body: Value, dialect: Dialect) -> Response {
     let (scene, permits) = {
-        let mut open = stage.lock().expect("nobody panics on stage");
+        let mut open = stage.lock().expect("the lock is not poisoned");
         open.asked.push(body);
         let next = open.scenes.front().cloned().expect("a play has a scene");
         if open.scenes.len() > 1 {
@@ -171,11 +171,11 @@ async fn answer(stage: Arc<Mutex<Stage>>, body: Value, dialect: Dialect) -> Resp
     match scene {
         Scene::Speak(speech) if speech.pause > Duration::ZERO => slowly(dialect.events(&speech), speech.pause),
         Scene::Speak(speech) => sse(&dialect.events(&speech)),
-        Scene::Say(words) => sse(&dialect.events(&Speech { words: vec![words.to_owned()], ..Speech::default() })),
+        Scene::Say(text) => sse(&dialect.events(&Speech { chunks: vec![text.to_owned()], ..Speech::default() })),
         Scene::Call(calls) => sse(&dialect.events(&Speech { calls: calls.iter().map(call).collect(), ..Speech::default() })),
-        Scene::SayAndCall(words, calls) => {
+        Scene::SayAndCall(text, calls) => {
             let calls = calls.iter().map(call).collect();
-            sse(&dialect.events(&Speech { words: vec![words.to_owned()], calls, ..Speech::default() }))
+            sse(&dialect.events(&Speech { chunks: vec![text.to_owned()], calls, ..Speech::default() }))
         }
         Scene::Fail(status, headers) => {
             let mut map = HeaderMap::new();
@@ -189,13 +189,13 @@ async fn answer(stage: Arc<Mutex<Stage>>, body: Value, dialect: Dialect) -> Resp
             let error = json!({ "message": "too many tokens", "type": "invalid_request_error", "code": "context_length_exceeded" });
             (StatusCode::BAD_REQUEST, axum::Json(json!({ "error": error }))).into_response()
         }
-        Scene::Cut(words) => cut(&dialect.beginning(&Speech { words: vec![words.to_owned()], ..Speech::default() })),
+        Scene::Cut(text) => cut(&dialect.beginning(&Speech { chunks: vec![text.to_owned()], ..Speech::default() })),
         Scene::CutSpeech(speech) => cut(&dialect.beginning(&speech)),
         Scene::Hang => forever(&stage, ": still here\n\n".to_owned(), Duration::from_millis(50)),
         Scene::CallAsWritten(tool, arguments) => sse(&dialect.events(&Speech { calls: vec![(tool, arguments)], ..Speech::default() })),
         Scene::SayLetters(letters, at_once) => {
-            let words = std::iter::repeat_n("x".repeat(at_once), letters / at_once).collect();
-            let events = dialect.events(&Speech { words, ..Speech::default() });
+            let chunks = std::iter::repeat_n("x".repeat(at_once), letters / at_once).collect();
+            let events = dialect.events(&Speech { chunks, ..Speech::default() });
             let pieces = events.into_iter().map(|event| Ok::<_, Infallible>(axum::body::Bytes::from(event)));
             ([("content-type", "text/event-stream")], Body::from_stream(futures_util::stream::iter(pieces))).into_response()
         }
@@ -205,7 +205,7 @@ async fn answer(stage: Arc<Mutex<Stage>>, body: Value, dialect: Dialect) -> Resp
 }
 
 fn forever(stage: &Arc<Mutex<Stage>>, bytes: String, pause: Duration) -> Response {
-    stage.lock().expect("nobody panics on stage").hanging += 1;
+    stage.lock().expect("the lock is not poisoned").hanging += 1;
     let hanging = Hanging(stage.clone());
     let bytes = axum::body::Bytes::from(bytes);
     let pieces = futures_util::stream::unfold((hanging, bytes), move |(hanging, bytes)| async move {
@@ -217,10 +217,10 @@ fn forever(stage: &Arc<Mutex<Stage>>, bytes: String, pause: Duration) -> Respons
     ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
 }
 
-/// These events, and then the connection breaks.
+/// Sends these events, and then breaks the connection.
 fn cut(events: &[String]) -> Response {
     let first = events.concat();
-    // The words get out before the break; in one go with it they would be lost with the connection.
+    // The pause gets the text out before the connection breaks; otherwise it would be lost with the connection.
     let cut = futures_util::stream::once(async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         Err(std::io::Error::other("cut"))
@@ -237,7 +237,7 @@ fn slowly(events: Vec<String>, pause: Duration) -> Response {
     ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
 }
 
-/// These events, each but the first when it may go.
+/// Sends these events, each but the first after a permit.
 fn stepwise(events: Vec<String>, permits: Arc<Semaphore>) -> Response {
     let pieces = futures_util::StreamExt::then(futures_util::stream::iter(events.into_iter().enumerate()), move |(place, event)| {
         let permits = permits.clone();

@@ -1,4 +1,4 @@
-//! The harness: the real binary in a folder of its own, spoken to over HTTP, killed without mercy.
+//! The test harness: it runs the real binary in a folder of its own, talks to it over HTTP, and kills it.
 
 mod address;
 mod certificate;
@@ -23,7 +23,7 @@ pub use fake_model::{Dialect, FakeModel, Scene, Speech};
 pub use mcp::{McpManners, McpServer, McpStart, QUERY};
 pub use nats::{Listener, Message, NatsServer};
 pub use proxy::Proxy;
-pub use responses::{Asked, EventStream, Made, Mode, Next, Told, in_every_mode};
+pub use responses::{EventStream, Mode, Next, PendingResponse, ResponseRecord, StreamEvent, in_every_mode};
 pub use server::{Answer, Server, ServerBuilder, TOKEN, binary};
 pub use socket::{Frame, Socket};
 pub use stream::{SseEvent, SseStream};
@@ -32,10 +32,10 @@ pub use tokio_tungstenite::tungstenite;
 
 use std::{future::Future, time::Duration};
 
-/// How long a test waits for something that should happen at once. Generous: it only bounds a failure.
+/// How long a test waits for something that should happen immediately. It is generous, because it only bounds a failure.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks until the answer is there. Fails with `what` once patience is at its end.
+/// Repeats `ask` until it returns a value. Fails with `what` after [`PATIENCE`].
 pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
     let began = std::time::Instant::now();
     loop {

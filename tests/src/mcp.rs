@@ -1,5 +1,5 @@
-//! An MCP server over Streamable HTTP, written by hand: what it was asked is kept, how it misbehaves is told by the test.
-//! It lives in the test's process, so what it counted outlives every server under test.
+//! A handwritten MCP server over Streamable HTTP: it records its requests, and the test determines how it misbehaves. It runs in the test's
+//! process, so its records outlive every server under test.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,34 +21,34 @@ use tokio::sync::broadcast;
 
 use crate::until;
 
-/// How the server behaves. The default is a good one.
+/// The behaviour of the server. The default is correct.
 #[derive(Clone, Debug)]
 pub struct McpManners {
-    /// Answers come as a stream of events instead of JSON.
+    /// Answers are streams of events instead of JSON.
     pub streams: bool,
-    /// Tools on one page of the list; all on one if there is none.
+    /// The number of tools on one page of the list; all are on one page if there is none.
     pub page: Option<usize>,
-    /// How many tools without use it offers beyond the others.
+    /// The number of unused tools in addition to the others.
     pub more_tools: usize,
-    /// How long it takes to list its tools.
+    /// The delay of a list of tools.
     pub list_ms: u64,
-    /// How many megabytes its list of tools has beyond them.
+    /// The number of megabytes by which the list of tools is padded.
     pub list_megabytes: usize,
-    /// How long it takes to open a session.
+    /// The delay of a new session.
     pub open_ms: u64,
-    /// Who does not show this as `Authorization` is turned away, with what was shown repeated.
+    /// The required `Authorization` header. A request with another one is refused, and the refusal repeats the header that came.
     pub authorization: Option<String>,
-    /// Only the protocol without sessions is spoken.
+    /// Only the protocol version without sessions is supported.
     pub only_newest: bool,
-    /// A lost session is a bad request that belongs to nobody, instead of 404.
+    /// A request with an unknown session is answered with 400 and an error without an id, instead of 404.
     pub loses_badly: bool,
-    /// Every request is sent elsewhere.
+    /// Every request is redirected to this address.
     pub redirect: Option<String>,
-    /// Whether it has a stream for what it says on its own.
+    /// Whether it offers a stream for its own notifications.
     pub announces: bool,
-    /// How long it takes to write a note down.
+    /// The delay of a note.
     pub write_ms: u64,
-    /// The start of a tool that gets no answer for as long as this stands, counted from 1.
+    /// The start of a tool, counted from 1, that gets no answer for as long as this is set.
     pub holds: Option<(&'static str, usize)>,
 }
 
@@ -75,9 +75,9 @@ impl Default for McpManners {
 /// One start of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct McpStart {
-    /// Which tool.
+    /// The name of the tool.
     pub tool: String,
-    /// With what.
+    /// The arguments.
     pub arguments: Value,
     /// The key the call was sent with.
     pub call_id: Option<String>,
@@ -103,35 +103,35 @@ struct Desk {
 
 impl Desk {
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().expect("nobody panics at the desk")
+        self.book.lock().expect("the lock is not poisoned")
     }
 
     fn manners(&self) -> McpManners {
-        self.manners.lock().expect("nobody panics at the desk").clone()
+        self.manners.lock().expect("the lock is not poisoned").clone()
     }
 }
 
-/// What the query of the address stands under among the headers.
+/// The key under which the query of the URL is recorded among the headers.
 pub const QUERY: &str = ":query";
 
 /// The server. It listens until it is dropped.
 pub struct McpServer {
     desk: Arc<Desk>,
-    /// Its address, for `url`.
+    /// The address, for `url`.
     pub url: String,
     server: tokio::task::JoinHandle<()>,
 }
 
 impl McpServer {
-    /// How many tools it has of its own.
+    /// The number of its own tools.
     pub const TOOLS: usize = 11;
 
-    /// A good server.
+    /// Starts a server with correct behaviour.
     pub async fn start() -> Self {
         Self::with(McpManners::default()).await
     }
 
-    /// One with manners of its own.
+    /// Starts a server with this behaviour.
     pub async fn with(manners: McpManners) -> Self {
         let desk = Arc::new(Desk { manners: Mutex::new(manners), book: Mutex::default(), news: broadcast::channel(16).0 });
         let router =
@@ -144,9 +144,9 @@ impl McpServer {
         McpServer { desk, url, server }
     }
 
-    /// Changes its manners.
+    /// Changes the behaviour.
     pub fn behave(&self, change: impl FnOnce(&mut McpManners)) {
-        change(&mut self.desk.manners.lock().expect("nobody panics at the desk"));
+        change(&mut self.desk.manners.lock().expect("the lock is not poisoned"));
     }
 
     /// A `tools:` entry for a configuration.
@@ -154,22 +154,22 @@ impl McpServer {
         format!("tools: {{ mcp: [ {{ label: {label}, url: '{}' }} ] }}\n", self.url)
     }
 
-    /// How many sessions were opened so far.
+    /// The number of sessions opened so far.
     pub fn sessions(&self) -> usize {
         self.desk.book().opened
     }
 
-    /// How many of them are open.
+    /// The number of open sessions.
     pub fn open_sessions(&self) -> usize {
         self.desk.book().open.len()
     }
 
-    /// How often its tools were listed, page by page.
+    /// The number of requests for a page of its tools.
     pub fn lists(&self) -> usize {
         self.desk.book().lists
     }
 
-    /// How many requests came, of any kind.
+    /// The number of requests of any kind.
     pub fn requests(&self) -> usize {
         self.desk.book().requests
     }
@@ -179,32 +179,32 @@ impl McpServer {
         self.desk.book().starts.iter().filter(|start| start.tool == tool).cloned().collect()
     }
 
-    /// How many calls of the tool run at this moment.
+    /// The number of calls of the tool that are running.
     pub fn running(&self, tool: &str) -> usize {
         self.desk.book().running.get(tool).copied().unwrap_or(0)
     }
 
-    /// How many calls were called off.
+    /// The number of cancelled calls.
     pub fn cancelled(&self) -> usize {
         self.desk.book().cancelled
     }
 
-    /// What came in this header so far, or in the query of the address: [`QUERY`].
+    /// All values of this header so far, or of the URL's query: [`QUERY`].
     pub fn seen(&self, header: &str) -> Vec<String> {
         self.desk.book().seen.get(header).into_iter().flatten().cloned().collect()
     }
 
-    /// Forgets its sessions, as a restart would make it.
+    /// Forgets its sessions, as a restart would.
     pub fn forget_sessions(&self) {
         self.desk.book().open.clear();
     }
 
-    /// Tells whoever listens that its tools have changed.
+    /// Notifies its clients that its tools have changed.
     pub async fn announce(&self) {
-        until("somebody listens", || async { self.desk.news.send(changed()).ok() }).await;
+        until("a client listens", || async { self.desk.news.send(changed()).ok() }).await;
     }
 
-    /// Waits until so many calls of the tool run.
+    /// Waits until this number of calls of the tool are running.
     pub async fn runs(&self, tool: &str, count: usize) {
         until(&format!("{count} calls of {tool} run"), || async { (self.running(tool) == count).then_some(()) }).await;
     }
@@ -220,7 +220,7 @@ fn changed() -> String {
     json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" }).to_string()
 }
 
-/// Counts a call as running until it ends or its client goes away.
+/// Counts a call as running until it ends or its client closes the connection.
 struct Running(Arc<Desk>, String);
 
 impl Running {
@@ -238,7 +238,7 @@ impl Drop for Running {
     }
 }
 
-/// What comes before every answer: some are turned away.
+/// Runs before every answer; it refuses some requests.
 fn at_the_door(desk: &Desk, manners: &McpManners, headers: &HeaderMap) -> Option<Response> {
     {
         let mut book = desk.book();
@@ -253,8 +253,8 @@ fn at_the_door(desk: &Desk, manners: &McpManners, headers: &HeaderMap) -> Option
     }
     let shown = headers.get("authorization").map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     if manners.authorization.is_some() && shown != manners.authorization {
-        let words = format!("what you show is not enough: {}", shown.unwrap_or_default());
-        return Some((StatusCode::UNAUTHORIZED, words).into_response());
+        let message = format!("what you show is not enough: {}", shown.unwrap_or_default());
+        return Some((StatusCode::UNAUTHORIZED, message).into_response());
     }
     None
 }
@@ -334,7 +334,7 @@ async fn initialize(desk: &Desk, manners: &McpManners, message: &Value) -> Respo
     response
 }
 
-/// What the server says on its own.
+/// The stream of the server's own notifications.
 async fn listen(State(desk): State<Arc<Desk>>) -> Response {
     if !desk.manners().announces {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
@@ -358,7 +358,7 @@ fn answer(manners: &McpManners, id: Value, result: Value) -> Response {
 
 fn send(manners: &McpManners, message: &Value) -> Response {
     if manners.streams {
-        // A progress report first: what comes before the answer must not be taken for it.
+        // A progress notification first: the client must not take it for the answer.
         let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": { "progressToken": 0, "progress": 1 } });
         let text = format!(": hello\n\ndata: {progress}\n\nevent: message\ndata: {message}\n\n");
         return ([("content-type", "text/event-stream")], text).into_response();
@@ -366,8 +366,8 @@ fn send(manners: &McpManners, message: &Value) -> Response {
     axum::Json(message.clone()).into_response()
 }
 
-fn fault(status: StatusCode, id: Value, words: &str) -> Response {
-    let message = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32602, "message": words } });
+fn fault(status: StatusCode, id: Value, message: &str) -> Response {
+    let message = json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32602, "message": message } });
     (status, axum::Json(message)).into_response()
 }
 
@@ -385,14 +385,14 @@ fn list(manners: &McpManners, cursor: &Value) -> Value {
         ("parts", "gives text and a picture", json!({ "readOnlyHint": true })),
         ("table", "gives a structure", json!(null)),
     ];
-    let told = |(name, description, annotations): (&str, &str, Value)| {
+    let definition = |(name, description, annotations): (&str, &str, Value)| {
         let mut tool = json!({ "name": name, "description": description, "inputSchema": { "type": "object" } });
         if !annotations.is_null() {
             tool["annotations"] = annotations;
         }
         tool
     };
-    let mut tools: Vec<Value> = own.into_iter().map(told).collect();
+    let mut tools: Vec<Value> = own.into_iter().map(definition).collect();
     tools.extend((0..manners.more_tools).map(|index| json!({ "name": format!("more_{index}"), "inputSchema": { "type": "object" } })));
     let from = cursor.as_str().and_then(|cursor| cursor.parse().ok()).unwrap_or(0);
     let page = manners.page.unwrap_or(tools.len());
@@ -443,7 +443,7 @@ async fn call(desk: &Arc<Desk>, manners: &McpManners, id: Value, params: &Value)
     answer(manners, id, result)
 }
 
-/// Events without an end, as fast as they are taken.
+/// Events without an end, as fast as the client reads them.
 fn endless(running: Running) -> Response {
     let pieces = futures_util::stream::unfold(running, |running| async move {
         let params = json!({ "progressToken": 0, "progress": 1, "message": "x".repeat(60_000) });
@@ -453,12 +453,12 @@ fn endless(running: Running) -> Response {
     ([("content-type", "text/event-stream")], Body::from_stream(pieces)).into_response()
 }
 
-/// One text as a JSON answer that is never in memory as a whole.
+/// A text as a JSON answer that is never in memory as a whole.
 fn flood(running: Running, id: &Value, megabytes: usize) -> Response {
     let head = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[{{\"type\":\"text\",\"text\":\"");
     let megabyte = axum::body::Bytes::from("x".repeat(1 << 20));
     let pieces = std::iter::once(head.into()).chain(std::iter::repeat_n(megabyte, megabytes)).chain(["\"}]}}".into()]);
-    // The call runs for as long as somebody reads.
+    // The call counts as running for as long as the client reads.
     let pieces = pieces.map(move |piece: axum::body::Bytes| {
         let _ = &running;
         Ok::<_, Infallible>(piece)

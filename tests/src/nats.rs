@@ -1,4 +1,4 @@
-//! A NATS server of the test's own, and somebody who listens to everything.
+//! A NATS server for one test, and a subscriber to all of its subjects.
 
 use std::{
     net::TcpStream,
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{address::Address, until};
 
-/// A server on a port of its own. Dropping it kills it.
+/// A server on a port of its own. Dropping this kills the server.
 pub struct NatsServer {
     child: Option<Child>,
     address: Address,
@@ -19,17 +19,17 @@ pub struct NatsServer {
 }
 
 impl NatsServer {
-    /// A server that is up.
+    /// Starts a server.
     pub async fn start() -> Self {
         Self::with(&[]).await
     }
 
-    /// The address of a server that all tests of this process share, and that ends with it.
+    /// The address of a server that all tests of this process share. It ends with the process.
     pub fn shared() -> &'static str {
         static SHARED: OnceLock<(String, NatsServer, Child)> = OnceLock::new();
         let (url, ..) = SHARED.get_or_init(|| {
             let server = Self::down(&[]);
-            // The shell waits for the end of its input, which is the end of this process, however that comes.
+            // The shell waits for the end of its input, which comes with the end of this process, however it ends.
             let script = r#"trap '' INT TERM HUP; nats-server -a 127.0.0.1 -p "$0" >/dev/null 2>&1 & cat >/dev/null; kill -KILL $!"#;
             let mut shell = Command::new("sh");
             shell
@@ -44,19 +44,19 @@ impl NatsServer {
         url
     }
 
-    /// A server with more arguments.
+    /// Starts a server with more arguments.
     pub async fn with(arguments: &[&str]) -> Self {
         let mut server = Self::down(arguments);
         server.up().await;
         server
     }
 
-    /// A server that is not up yet; its address is known.
+    /// Reserves the address of a server that is started later.
     pub fn down(arguments: &[&str]) -> Self {
         NatsServer { child: None, address: Address::new(), arguments: arguments.iter().map(|&argument| argument.to_owned()).collect() }
     }
 
-    /// Starts it, on the same port as ever.
+    /// Starts the server on its port.
     pub async fn up(&mut self) {
         let child = Command::new("nats-server")
             .args(["-a", "127.0.0.1", "-p", &self.address.port().to_string()])
@@ -73,14 +73,14 @@ impl NatsServer {
         until("nats-server is up", || async { TcpStream::connect(self.address.to_string()).ok() }).await;
     }
 
-    /// Has it read its configuration again.
+    /// Makes the server reload its configuration.
     pub fn reload(&self) {
         let pid = self.child.as_ref().expect("the server is up").id().cast_signed();
         let pid = rustix::process::Pid::from_raw(pid).expect("a process id");
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("the server is there");
     }
 
-    /// Kills it without warning.
+    /// Kills the server without warning.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -88,22 +88,22 @@ impl NatsServer {
         }
     }
 
-    /// Its address.
+    /// The address of the server.
     pub fn url(&self) -> String {
         format!("nats://{}", self.address)
     }
 
-    /// The section of a configuration that names it.
+    /// The section of a configuration that names the server.
     pub fn config(&self) -> String {
         format!("doorbell: {{ url: '{}' }}\n", self.url())
     }
 
-    /// A client of it.
+    /// Opens a client connection.
     pub async fn client(&self) -> async_nats::Client {
         async_nats::connect(self.url()).await.expect("a client connects")
     }
 
-    /// Somebody who hears everything from here on.
+    /// Subscribes to everything that is published from now on.
     pub async fn listen(&self) -> Listener {
         Listener::start(self.client().await).await
     }
@@ -115,37 +115,37 @@ impl Drop for NatsServer {
     }
 }
 
-/// A message as it came.
+/// A received message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
-    /// Its subject.
+    /// The subject.
     pub subject: String,
-    /// Its id.
+    /// The id.
     pub id: String,
     /// The trace it belongs to.
     pub traceparent: String,
-    /// The step that asked for its run.
+    /// The step that requested its run.
     pub parent_step: String,
-    /// Its body.
+    /// The body.
     pub body: Value,
 }
 
-/// Keeps the commands and events that were sent, in the order they came.
+/// Collects the published commands and events, in the order of their arrival.
 pub struct Listener {
-    heard: Arc<Mutex<Vec<Message>>>,
+    wait_for: Arc<Mutex<Vec<Message>>>,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Listener {
     async fn start(client: async_nats::Client) -> Self {
         let mut everything = client.subscribe("windlass.>").await.expect("a subscription");
-        // The subscription is there once the server has answered something sent behind it.
+        // The subscription is active when the server has answered something that was sent after it.
         client.flush().await.expect("the server is there");
         let mut sync = client.subscribe("sync").await.expect("a subscription");
         client.publish("sync", "".into()).await.expect("a message is sent");
         sync.next().await.expect("and comes back");
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let log = heard.clone();
+        let wait_for = Arc::new(Mutex::new(Vec::new()));
+        let log = wait_for.clone();
         let task = tokio::spawn(async move {
             while let Some(message) = everything.next().await {
                 let header = |name| message.headers.as_ref().and_then(|all| all.get(name)).map(|value| value.as_str().to_owned());
@@ -157,19 +157,19 @@ impl Listener {
                         parent_step: header("Windlass-Parent-Step-Id").unwrap_or_default(),
                         body: serde_json::from_slice(&message.payload).expect("a body is JSON"),
                     };
-                    log.lock().expect("nobody panics with it").push(message);
+                    log.lock().expect("the lock is not poisoned").push(message);
                 }
             }
         });
-        Listener { heard, task }
+        Listener { wait_for, task }
     }
 
-    /// Everything so far, repeats included.
+    /// All messages so far, including repeated ones.
     pub fn all(&self) -> Vec<Message> {
-        self.heard.lock().expect("nobody panics with it").clone()
+        self.wait_for.lock().expect("the lock is not poisoned").clone()
     }
 
-    /// Everything so far, each message once; the same id must always be the same message.
+    /// All messages so far, each id once. Fails if two messages with the same id differ.
     pub fn once(&self) -> Vec<Message> {
         let mut once: Vec<Message> = Vec::new();
         for message in self.all() {
@@ -181,19 +181,19 @@ impl Listener {
         once
     }
 
-    /// Everything on a subject, each message once.
+    /// The messages on a subject, each id once.
     pub fn on(&self, subject: &str) -> Vec<Message> {
         self.once().into_iter().filter(|message| message.subject == subject).collect()
     }
 
-    /// Waits until a subject has so many messages; returns them.
-    pub async fn heard(&self, subject: &str, count: usize) -> Vec<Message> {
+    /// Waits until a subject has this number of messages, and returns them.
+    pub async fn wait_for(&self, subject: &str, count: usize) -> Vec<Message> {
         until(&format!("{count} messages on {subject}"), || async { Some(self.on(subject)).filter(|on| on.len() >= count) }).await
     }
 
-    /// Waits until a run's end was told twice over: by its task event and by the state behind it.
-    pub async fn told_end(&self, run: &str) {
-        until(&format!("the end of {run} is told"), || async {
+    /// Waits until both messages about a run's end have arrived: its task event and the state event after it.
+    pub async fn wait_for_end(&self, run: &str) {
+        until(&format!("the end of {run} is published"), || async {
             let is_last = |message: &Message| message.body["agent_turn_id"] == run && message.body["status"] == "idle";
             self.all().iter().any(is_last).then_some(())
         })

@@ -1,7 +1,7 @@
 //! A private PostgreSQL for tests: one server per test process, one database per test.
 //!
-//! `WINDLASS_TEST_POSTGRES_URL` names a server to be used instead. Without it, and without the programs of a PostgreSQL server,
-//! tests fail and say what is missing.
+//! `WINDLASS_TEST_POSTGRES_URL` names another server to use. Without it, and without the programs of a PostgreSQL server, tests fail and
+//! say what is missing.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, like tests")]
 
 use std::{
@@ -17,7 +17,7 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::{address::Address, certificate};
 
-/// What the server is told. Nothing here is less durable than what users have.
+/// The configuration of the server. It is as durable as a user's.
 const CONFIGURATION: &str = "
 listen_addresses = '127.0.0.1'
 max_connections = 400
@@ -27,11 +27,12 @@ autovacuum_naptime = 5s
 log_min_messages = warning
 ";
 
-/// A server that ends with this process, however that ends.
+/// A server that ends with this process, however the process ends.
 pub struct Server {
     folder: PathBuf,
     address: Address,
-    /// It waits for the end of its input, which is the end of this process; then it stops the server and removes the folder.
+    /// The watchdog waits for the end of its input, which comes with the end of this process. Then it stops the server and removes the
+    /// folder.
     watchdog: Option<Child>,
     base: String,
 }
@@ -49,7 +50,7 @@ impl Server {
         })
     }
 
-    /// A server of one's own that takes connections over TCP with TLS alone, and the file of its certificate, which names 127.0.0.1.
+    /// Starts a server that accepts TCP connections only with TLS. Also returns the file of its certificate, which names 127.0.0.1.
     pub fn start_with_tls() -> (Server, PathBuf) {
         let mut made = PathBuf::new();
         let server = Server::prepared(|folder, data| {
@@ -64,12 +65,12 @@ impl Server {
         (server, made)
     }
 
-    /// A server of one's own, for tests that break it.
+    /// Starts a server for tests that break it.
     pub fn start() -> Server {
         Server::prepared(|_, _| String::new())
     }
 
-    /// A server with more configuration, which is given for its folder and the folder of its data.
+    /// Creates a server with more configuration, which is computed from its folder and the folder of its data.
     fn prepared(more: impl FnOnce(&Path, &Path) -> String) -> Server {
         let folder = tempfile::Builder::new().prefix("windlass-postgres-").tempdir().unwrap().keep();
         let data = folder.join("data");
@@ -93,7 +94,7 @@ impl Server {
         run(self.control().args(["-w", "-l"]).arg(self.folder.join("log")).arg("start"));
     }
 
-    /// Stops the server as a power cut would: nothing is flushed that was not before.
+    /// Stops the server as a power failure would: it flushes nothing more.
     pub fn cut(&self) {
         run(self.control().args(["-w", "-m", "immediate", "stop"]));
     }
@@ -104,24 +105,24 @@ impl Server {
         control
     }
 
-    /// An empty database that no other test has. A schema, for making one takes a hundredth of the time.
+    /// Creates an empty database for one test. It is a schema, because creating one takes a hundredth of the time of a database.
     pub async fn database(&self) -> Database {
         let (admin, name) = self.admin().await;
         admin.batch_execute(&format!("CREATE SCHEMA {name}")).await.unwrap();
         self.named(&format!("postgres?options=-csearch_path%3D{name}"), format!("DROP SCHEMA {name} CASCADE"))
     }
 
-    /// A database whose connections are nobody else's, for tests that end them.
+    /// Creates a database that shares no connections with other tests, for tests that end its connections.
     pub async fn database_alone(&self) -> Database {
         let (admin, name) = self.admin().await;
         admin.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0")).await.unwrap();
         self.named(&name, format!("DROP DATABASE {name} WITH (FORCE)"))
     }
 
-    /// A connection, and a name that nobody has. What earlier tests left on a server that stays is cleared away.
+    /// Opens a connection and makes up an unused name. Also removes the databases that earlier tests left on a permanent server.
     async fn admin(&self) -> (Client, String) {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        // A server of our own is reached over its socket, which asks for no encryption.
+        // The private server is reached over its socket, which has no encryption.
         let url = if self.watchdog.is_some() { self.socket("postgres") } else { format!("{}/postgres", self.base) };
         let admin = connect(&url).await;
         if self.watchdog.is_none() {
@@ -153,20 +154,20 @@ impl Drop for Server {
     }
 }
 
-/// How to drop the databases whose tests are over.
+/// Statements that drop the databases of finished tests.
 static LEFT: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// A database of one test.
 pub struct Database {
-    /// Where it is.
+    /// The address.
     pub url: String,
-    /// The same over a unix socket.
+    /// The address over a unix socket.
     pub socket: String,
     drop: String,
 }
 
 impl Database {
-    /// A connection beside the store's own.
+    /// Opens a connection beside those of the store.
     pub async fn client(&self) -> Client {
         connect(&self.url).await
     }
@@ -178,7 +179,7 @@ impl Drop for Database {
     }
 }
 
-/// A schema as SQL that makes the same in whatever schema comes first in the search path.
+/// Dumps a schema as SQL that recreates it in the first schema of the search path.
 pub(crate) fn dump(database: &Database, schema: &str) -> String {
     let output =
         program("pg_dump").args(["--inserts", "--no-owner", "--no-privileges", "--schema", schema, &database.socket]).output().unwrap();
@@ -202,7 +203,7 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The user that a server runs as when tests run as root, which PostgreSQL refuses.
+/// The user for the server's processes when the tests run as root, which PostgreSQL refuses.
 const NOBODY: &str = "nobody";
 
 fn own(folder: &Path) {
@@ -211,12 +212,12 @@ fn own(folder: &Path) {
     }
 }
 
-/// A program of the server, run as somebody whom it does not refuse.
+/// A program of the server, run as a user that it accepts.
 fn program(name: &str) -> Command {
     as_owner(&find(name))
 }
 
-/// A program, run as the user that owns the server's files.
+/// A program, run as the owner of the server's files.
 fn as_owner(path: &Path) -> Command {
     if !is_root() {
         return Command::new(path);
@@ -227,7 +228,7 @@ fn as_owner(path: &Path) -> Command {
     command
 }
 
-/// In PATH, or where Debian keeps it, the newest first.
+/// Finds a program in PATH, or where Debian installs it, the newest version first.
 fn find(name: &str) -> PathBuf {
     let in_path = std::env::var_os("PATH").into_iter().flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path().join("bin"));
@@ -239,15 +240,16 @@ fn find(name: &str) -> PathBuf {
 
 fn run(command: &mut Command) {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {}{told}", String::from_utf8_lossy(&output.stdout));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}{stderr}", String::from_utf8_lossy(&output.stdout));
 }
 
-/// It outlives signals that end the tests, and nothing else keeps its input open.
+/// Starts the watchdog. It survives signals that end the tests, and only this process keeps its input open.
 fn watch(folder: &Path) -> Child {
     let control = program("pg_ctl");
-    let words = std::iter::once(control.get_program()).chain(control.get_args()).map(|word| word.to_string_lossy().into_owned());
-    let control: Vec<String> = words.collect();
+    let arguments =
+        std::iter::once(control.get_program()).chain(control.get_args()).map(|argument| argument.to_string_lossy().into_owned());
+    let control: Vec<String> = arguments.collect();
     let script = r#"trap '' INT TERM HUP; folder=$1; shift; cat >/dev/null; "$@" -D "$folder/data" -m immediate stop >/dev/null 2>&1; rm -rf "$folder""#;
     let mut command = Command::new("sh");
     command.args(["-c", script, "watchdog"]).arg(folder).args(control).current_dir("/");

@@ -1,4 +1,4 @@
-//! A wire that can be cut: a proxy in front of any server that speaks over TCP.
+//! A connection that can be cut: a TCP proxy in front of any server.
 
 use std::{
     net::SocketAddr,
@@ -15,26 +15,26 @@ use tokio::{
     sync::watch,
 };
 
-/// What the wire does.
+/// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wire {
-    /// Connections made before the last cut are over.
+    /// The number of cuts. Connections made before the last cut are closed.
     cuts: u64,
-    /// Whether the last cut lets the next reply begin, and ends in the middle of it.
+    /// Whether the last cut waits for the next reply, and closes the connection in the middle of it.
     in_reply: bool,
     /// Whether new connections are closed at once.
     refuses: bool,
-    /// Whether new connections wait until there is a server behind them.
+    /// Whether new connections wait until the server accepts connections.
     holds: bool,
 }
 
-/// How often a server that is not there is tried again.
+/// The interval between attempts to reach a server that is down.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// How PostgreSQL says that a transaction is committed.
+/// PostgreSQL's message that a transaction is committed.
 const COMMITTED: &[u8] = b"C\0\0\0\x0bCOMMIT\0";
 
-/// Answers to commits that do not come through: how many are still to be kept back, and how many were.
+/// Answers to commits that the proxy drops: how many are still to be dropped, and how many were dropped.
 #[derive(Default)]
 struct Kept {
     left: AtomicU32,
@@ -42,7 +42,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// Whether one more is kept back.
+    /// Whether one more answer is to be dropped.
     fn take(&self) -> bool {
         let is_kept = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
         self.done.fetch_add(u32::from(is_kept), Ordering::Relaxed);
@@ -69,39 +69,39 @@ impl Proxy {
         Proxy { address, wire, kept, task }
     }
 
-    /// A proxy that accepts connections while the address behind it does not, and carries them on as soon as it does.
+    /// A proxy that accepts connections while the server is down, and forwards them as soon as it is up.
     pub async fn holding(target: &str) -> Self {
         let proxy = Self::start(target).await;
         proxy.wire.send_modify(|wire| wire.holds = true);
         proxy
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Drops every connection.
+    /// Closes every connection.
     pub fn cut(&self) {
         self.wire.send_modify(|wire| *wire = Wire { cuts: wire.cuts + 1, in_reply: false, ..*wire });
     }
 
-    /// Drops every connection in the middle of what the server says next.
+    /// Closes every connection in the middle of the server's next reply.
     pub fn cut_in_reply(&self) {
         self.wire.send_modify(|wire| *wire = Wire { cuts: wire.cuts + 1, in_reply: true, ..*wire });
     }
 
-    /// The next so many answers of PostgreSQL that something is committed do not come through: their connections are dropped.
+    /// Drops this number of PostgreSQL's next answers to commits, and closes their connections.
     pub fn keep_back_commits(&self, count: u32) {
         self.kept.left.store(count, Ordering::Relaxed);
     }
 
-    /// How many such answers were kept back so far.
+    /// The number of answers dropped so far.
     pub fn kept_back(&self) -> u32 {
         self.kept.done.load(Ordering::Relaxed)
     }
 
-    /// From now on new connections are closed at once, or no longer.
+    /// Sets whether new connections are closed at once.
     pub fn refuse(&self, refuses: bool) {
         self.wire.send_modify(|wire| wire.refuses = refuses);
     }
@@ -135,7 +135,7 @@ async fn accept(listener: TcpListener, target: String, wire: Arc<watch::Sender<W
     }
 }
 
-/// Carries bytes until one side is done or the wire is cut. Whatever is dropped here is closed.
+/// Forwards bytes until one side closes the connection or the proxy cuts it. Dropping the streams closes them.
 async fn carry(client: TcpStream, server: TcpStream, mut wire: watch::Receiver<Wire>, kept: &Kept) {
     let before = wire.borrow_and_update().cuts;
     let ((mut from_client, mut to_client), (mut from_server, mut to_server)) = (client.into_split(), server.into_split());
@@ -167,18 +167,18 @@ async fn copy(from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf) {
     }
 }
 
-/// Carries what the server says, until a commit that is to be kept back.
+/// Forwards the server's replies, until an answer to a commit that is to be dropped.
 async fn answer(from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf, kept: &Kept) {
     let mut piece = vec![0; 64 << 10];
-    // What was said last, for an answer may come in two pieces.
-    let mut said = Vec::new();
+    // The end of the previous bytes, because an answer may arrive in two reads.
+    let mut received = Vec::new();
     loop {
         let Ok(length @ 1..) = from.read(&mut piece).await else { return };
-        said.extend_from_slice(&piece[..length]);
-        if said.windows(COMMITTED.len()).any(|words| words == COMMITTED) && kept.take() {
+        received.extend_from_slice(&piece[..length]);
+        if received.windows(COMMITTED.len()).any(|window| window == COMMITTED) && kept.take() {
             return;
         }
-        said.drain(..said.len().saturating_sub(COMMITTED.len() - 1));
+        received.drain(..received.len().saturating_sub(COMMITTED.len() - 1));
         if to.write_all(&piece[..length]).await.is_err() {
             return;
         }

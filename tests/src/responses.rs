@@ -1,4 +1,4 @@
-//! Responses: asked for in every way a client can ask, read to their end, and every word of them checked on the way.
+//! Requests responses in every way that a client can, reads them to their end, and checks every event and object on the way.
 
 pub mod contract;
 mod grammar;
@@ -19,23 +19,23 @@ pub use grammar::Grammar;
 
 use crate::{Answer, PATIENCE, Server, Store, socket::Opening, until};
 
-/// How a response is asked for.
+/// How a client requests a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The object at the end.
+    /// The client waits for the object.
     Plain,
-    /// A stream.
+    /// The client reads a stream.
     Streamed,
-    /// In the background, and asked for until it is over.
+    /// In the background: the client polls until the response has ended.
     Background,
-    /// In the background, and followed as a stream.
+    /// In the background, with a reader of the stream.
     Followed,
-    /// Over a socket.
+    /// Over a WebSocket.
     Socket,
 }
 
 impl Mode {
-    /// Every mode that this program's tests go through: on PostgreSQL one is enough, since the door is the same.
+    /// All modes that this test program uses: on PostgreSQL one is enough, since the door is the same.
     pub fn every() -> &'static [Mode] {
         match Store::of_this_program() {
             Store::Sqlite => &[Mode::Plain, Mode::Streamed, Mode::Background, Mode::Followed, Mode::Socket],
@@ -48,7 +48,7 @@ impl Mode {
         matches!(self, Mode::Streamed | Mode::Followed | Mode::Socket)
     }
 
-    /// A body that asks so.
+    /// Adds the fields of this mode to a body.
     pub fn asks(self, mut body: Value) -> Value {
         if matches!(self, Mode::Streamed | Mode::Followed) {
             body["stream"] = true.into();
@@ -60,7 +60,7 @@ impl Mode {
     }
 }
 
-/// Plays the same in every mode. A failure is told with its mode.
+/// Plays the same in every mode. A failure names its mode.
 pub async fn in_every_mode(play: impl AsyncFn(Mode)) {
     for mode in Mode::every() {
         println!("mode: {mode:?}");
@@ -70,48 +70,48 @@ pub async fn in_every_mode(play: impl AsyncFn(Mode)) {
 
 /// An event of a stream.
 #[derive(Clone, Debug)]
-pub struct Told {
-    /// When it came.
+pub struct StreamEvent {
+    /// The time of its arrival.
     pub at: Instant,
-    /// What it says.
+    /// The event.
     pub data: Value,
 }
 
-impl Told {
-    /// Its type.
+impl StreamEvent {
+    /// The type.
     pub fn kind(&self) -> &str {
         self.data["type"].as_str().unwrap_or_default()
     }
 }
 
-/// A response that is over.
+/// A response that has ended.
 #[derive(Clone, Debug)]
-pub struct Made {
-    /// How it was asked for.
+pub struct ResponseRecord {
+    /// The mode in which it was requested.
     pub mode: Mode,
-    /// The object.
+    /// The response object.
     pub object: Value,
-    /// The events that led to it: as they came to a client who followed, else as they are told afterwards.
-    pub events: Vec<Told>,
+    /// Its events: as they arrived if the client followed the stream, otherwise as a later replay has them.
+    pub events: Vec<StreamEvent>,
 }
 
-impl Made {
-    /// Its id.
+impl ResponseRecord {
+    /// The id.
     pub fn id(&self) -> &str {
         self.object["id"].as_str().expect("a response has an id")
     }
 
-    /// Its status.
+    /// The status.
     pub fn status(&self) -> &str {
         self.object["status"].as_str().expect("a response has a status")
     }
 
-    /// Its output items of a type.
+    /// The output items of a type.
     pub fn items(&self, kind: &str) -> Vec<Value> {
         self.output().into_iter().filter(|item| item["type"] == kind).collect()
     }
 
-    /// Its output, without the lists of tools that stand before everything.
+    /// The output without the lists of tools at its beginning.
     pub fn output(&self) -> Vec<Value> {
         let output = self.object["output"].as_array().expect("a response has an output");
         output.iter().filter(|item| item["type"] != "mcp_list_tools").cloned().collect()
@@ -122,7 +122,7 @@ impl Made {
         self.output().iter().map(|item| item["type"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    /// All words of its messages.
+    /// The text of all of its messages.
     pub fn text(&self) -> String {
         let messages = self.items("message");
         messages.iter().filter_map(|message| message["content"][0]["text"].as_str()).collect::<Vec<_>>().join("|")
@@ -130,10 +130,10 @@ impl Made {
 
     /// The types of its events.
     pub fn kinds(&self) -> Vec<&str> {
-        self.events.iter().map(Told::kind).collect()
+        self.events.iter().map(StreamEvent::kind).collect()
     }
 
-    /// What two responses to the same request have in common: everything but ids and times.
+    /// The part that two responses to the same request have in common: everything but ids and times.
     pub fn essence(&self) -> Value {
         let run = self.id().trim_start_matches("resp_").to_owned();
         let of_interest = json!({
@@ -145,32 +145,32 @@ impl Made {
     }
 }
 
-/// The body of an event stream, event by event.
+/// Parses the body of an event stream, event by event.
 pub struct EventStream {
     chunks: Pin<Box<dyn Stream<Item = Option<Vec<u8>>> + Send>>,
     bytes: Vec<u8>,
-    /// How many of the bytes were looked through: an event can be megabytes, and comes in many pieces.
+    /// The number of bytes that contain no separator: an event can be megabytes long, and arrives in many pieces.
     looked: usize,
     ready: VecDeque<Next>,
 }
 
-/// What comes next in a stream.
+/// The next part of a stream.
 #[derive(Debug)]
 pub enum Next {
     /// An event.
-    Event(Told),
+    Event(StreamEvent),
     /// The end mark.
     Done,
     /// A comment.
     Comment,
-    /// The connection ended properly.
+    /// The server closed the connection properly.
     Closed,
     /// The connection broke.
     Broken,
 }
 
 impl EventStream {
-    /// Reads the body of an answer.
+    /// Wraps the body of an answer.
     pub fn new(response: reqwest::Response) -> Self {
         assert_eq!(response.status(), 200, "the stream opens");
         let header = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap_or_default().to_owned());
@@ -180,13 +180,13 @@ impl EventStream {
         EventStream { chunks: Box::pin(chunks), bytes: Vec::new(), looked: 0, ready: VecDeque::new() }
     }
 
-    /// What comes next.
+    /// Reads the next part.
     pub async fn next(&mut self) -> Next {
         loop {
             if let Some(next) = self.ready.pop_front() {
                 return next;
             }
-            match tokio::time::timeout(PATIENCE, self.chunks.next()).await.expect("the stream says something") {
+            match tokio::time::timeout(PATIENCE, self.chunks.next()).await.expect("the stream sends something") {
                 None if self.bytes.is_empty() => return Next::Closed,
                 None | Some(None) => return Next::Broken,
                 Some(Some(chunk)) => self.bytes.extend(chunk),
@@ -200,8 +200,8 @@ impl EventStream {
         }
     }
 
-    /// Reads all events that come before the end, or before the connection breaks. The flag says whether it ended properly.
-    pub async fn rest(&mut self) -> (Vec<Told>, bool) {
+    /// Reads all events up to the end mark, or until the connection breaks. The flag is true if the stream ended properly.
+    pub async fn rest(&mut self) -> (Vec<StreamEvent>, bool) {
         let mut events = Vec::new();
         loop {
             match self.next().await {
@@ -232,51 +232,51 @@ fn parse(block: &str) -> Next {
     let data = data.strip_prefix("data: ").unwrap_or_else(|| panic!("an event has data: {block:?}"));
     let data: Value = serde_json::from_str(data).unwrap_or_else(|error| panic!("an event is JSON: {error}: {data}"));
     assert_eq!(data["type"], name, "the name of an event is its type");
-    Next::Event(Told { at: Instant::now(), data })
+    Next::Event(StreamEvent { at: Instant::now(), data })
 }
 
-/// A response that was asked for and may not be over.
-pub struct Asked {
+/// A requested response that may not have ended yet.
+pub struct PendingResponse {
     mode: Mode,
-    seen: Arc<Mutex<Vec<Told>>>,
+    seen: Arc<Mutex<Vec<StreamEvent>>>,
     id: Arc<Mutex<Option<String>>>,
     task: JoinHandle<Value>,
 }
 
-impl Asked {
-    /// The id, once the client can know it. A client who waits for the object knows it at the end only.
+impl PendingResponse {
+    /// The id, as soon as the client can know it. A client that waits for the object learns it only at the end.
     pub async fn id(&self) -> String {
-        until("the response has an id", || async { self.id.lock().expect("nobody panics here").clone() }).await
+        until("the response has an id", || async { self.id.lock().expect("the lock is not poisoned").clone() }).await
     }
 
-    /// Waits for an event; of a client who follows only.
-    pub async fn event(&self, kind: &str) -> Told {
-        until(&format!("{kind} is told"), || async {
-            self.seen.lock().expect("nobody panics here").iter().find(|event| event.kind() == kind).cloned()
+    /// Waits for an event. Only for clients that read a stream.
+    pub async fn event(&self, kind: &str) -> StreamEvent {
+        until(&format!("{kind} arrives"), || async {
+            self.seen.lock().expect("the lock is not poisoned").iter().find(|event| event.kind() == kind).cloned()
         })
         .await
     }
 
-    /// Goes away.
+    /// Closes the client's connection.
     pub fn hang_up(self) {
         self.task.abort();
     }
 
-    /// Waits for the end. What can be read again must be the same again, as an object and as a stream.
-    pub async fn made(self, server: &Server) -> Made {
-        // Signs of life would keep a reader waiting for ever.
+    /// Waits for the end. Whatever can be read again must be the same, as an object and as a stream.
+    pub async fn made(self, server: &Server) -> ResponseRecord {
+        // Heartbeats would keep a reader waiting for ever.
         let object = match tokio::time::timeout(2 * PATIENCE, self.task).await.expect("the response ends") {
             Ok(object) => object,
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
         let id = object["id"].as_str().expect("a response has an id").to_owned();
-        let mut events = std::mem::take(&mut *self.seen.lock().expect("nobody panics here"));
+        let mut events = std::mem::take(&mut *self.seen.lock().expect("the lock is not poisoned"));
         if object["windlass"]["status"] != "parked" {
             match object["store"] == true {
                 true => {
                     assert_eq!(server.response(&id).await, object, "the same object when it is asked for again");
                     let again = server.replay(&id).await;
-                    let data = |events: &[Told]| events.iter().map(|event| event.data.clone()).collect::<Vec<_>>();
+                    let data = |events: &[StreamEvent]| events.iter().map(|event| event.data.clone()).collect::<Vec<_>>();
                     assert!(!self.mode.streams() || data(&again) == data(&events), "the same events when they are asked for again");
                     assert_eq!(again.last().expect("a stream has an end").data["response"], object);
                     if !self.mode.streams() {
@@ -286,7 +286,7 @@ impl Asked {
                 false => assert_eq!(server.get(&format!("/v1/responses/{id}")).await.status, 404, "what is not stored cannot be read"),
             }
         }
-        Made { mode: self.mode, object, events }
+        ResponseRecord { mode: self.mode, object, events }
     }
 }
 
@@ -296,18 +296,18 @@ impl Server {
         self.request(method, path).bearer_auth(self.token())
     }
 
-    /// Asks for a response and reads it to its end.
-    pub async fn respond(&self, mode: Mode, body: Value) -> Made {
+    /// Requests a response and reads it to its end.
+    pub async fn respond(&self, mode: Mode, body: Value) -> ResponseRecord {
         self.ask(mode, body).made(self).await
     }
 
-    /// Asks for a response.
-    pub fn ask(&self, mode: Mode, body: Value) -> Asked {
+    /// Requests a response.
+    pub fn ask(&self, mode: Mode, body: Value) -> PendingResponse {
         self.ask_with(mode, body, &[])
     }
 
-    /// Asks for a response with headers of its own.
-    pub fn ask_with(&self, mode: Mode, body: Value, headers: &[(&str, &str)]) -> Asked {
+    /// Requests a response with additional headers.
+    pub fn ask_with(&self, mode: Mode, body: Value, headers: &[(&str, &str)]) -> PendingResponse {
         let body = mode.asks(body);
         let opening = Opening::new(self, headers);
         let mut request = self.authorized(Method::POST, "/v1/responses").json(&body);
@@ -324,10 +324,10 @@ impl Server {
                 Mode::Socket => client.on_a_socket(opening, body).await,
             }
         });
-        Asked { mode, seen, id, task }
+        PendingResponse { mode, seen, id, task }
     }
 
-    /// Asks for a response that is refused.
+    /// Sends a request that must be refused.
     pub async fn refusal(&self, mode: Mode, body: Value) -> Answer {
         let answer = match mode {
             Mode::Plain | Mode::Streamed | Mode::Background | Mode::Followed => self.post("/v1/responses", mode.asks(body)).await,
@@ -337,7 +337,7 @@ impl Server {
         answer
     }
 
-    /// A stored response.
+    /// Reads a stored response.
     pub async fn response(&self, id: &str) -> Value {
         let response = self.get(&format!("/v1/responses/{id}")).await.ok();
         check_response(&response);
@@ -351,8 +351,8 @@ impl Server {
         EventStream::new(request.send().await.expect("the server answers"))
     }
 
-    /// The whole stream of a stored response that is over, or will be.
-    pub async fn replay(&self, id: &str) -> Vec<Told> {
+    /// Reads the whole stream of a stored response, which has ended or will end.
+    pub async fn replay(&self, id: &str) -> Vec<StreamEvent> {
         let (events, is_whole) = self.follow(id, None).await.rest().await;
         assert!(is_whole, "the stream ends properly");
         check_events(&events);
@@ -366,53 +366,53 @@ impl Server {
         response
     }
 
-    /// Waits until a stored response is not going on any more.
+    /// Waits until a stored response has ended or waits for a client or a person.
     pub async fn over(&self, id: &str) -> Value {
         until(&format!("{id} is over"), || async { Some(self.response(id).await).filter(is_over) }).await
     }
 }
 
-/// Holds whole streams against the grammar.
-pub fn check_events(events: &[Told]) {
+/// Checks a complete stream against the grammar.
+pub fn check_events(events: &[StreamEvent]) {
     let mut grammar = Grammar::default();
     events.iter().for_each(|event| grammar.take(&event.data));
     assert!(grammar.ended().is_some(), "a stream has an end: {:?}", events.last());
 }
 
-/// Holds an object against the contract.
+/// Checks an object against the contract.
 pub fn check_response(response: &Value) {
     let faults = contract::faults_of_response(response);
     assert!(faults.is_empty(), "a response that the contract does not have: {faults:#?}\n{response:#}");
 }
 
-/// An error has the shape that OpenAI's clients read.
+/// Checks that an error has the shape that OpenAI's clients parse.
 pub fn check_refusal(answer: &Answer) {
     assert!((400..500).contains(&answer.status), "{} {}", answer.status, answer.body);
     let error = answer.body["error"].as_object().unwrap_or_else(|| panic!("{} {}", answer.status, answer.body));
     let keys: Vec<&str> = error.keys().map(String::as_str).collect();
     assert_eq!(keys, ["code", "message", "param", "type"], "{}", answer.body);
-    assert!(error["message"].as_str().is_some_and(|words| !words.is_empty()) && error["code"].is_string(), "{}", answer.body);
+    assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()) && error["code"].is_string(), "{}", answer.body);
 }
 
-/// Whether a response goes on no more by itself.
+/// Whether a response can't continue by itself.
 pub fn is_over(response: &Value) -> bool {
     response["status"] != "queued" && response["status"] != "in_progress"
 }
 
-/// What waits for one response.
+/// Sends one request and reads its answer.
 struct Client {
     get: reqwest::RequestBuilder,
-    seen: Arc<Mutex<Vec<Told>>>,
+    seen: Arc<Mutex<Vec<StreamEvent>>>,
     id: Arc<Mutex<Option<String>>>,
 }
 
 impl Client {
     fn know(&self, response: &Value) {
         let id = response["id"].as_str().expect("a response has an id").to_owned();
-        self.id.lock().expect("nobody panics here").get_or_insert(id);
+        self.id.lock().expect("the lock is not poisoned").get_or_insert(id);
     }
 
-    /// A response that failed with nothing produced is an HTTP error, which names the stored response.
+    /// A response that failed without output is answered with an HTTP error that names the stored response.
     async fn plain(&self, request: reqwest::RequestBuilder) -> Value {
         let answer = request.send().await.expect("the server answers");
         if !answer.status().is_success() {
@@ -455,7 +455,7 @@ impl Client {
                     if let Some(response) = event.data.get("response") {
                         self.know(response);
                     }
-                    self.seen.lock().expect("nobody panics here").push(event);
+                    self.seen.lock().expect("the lock is not poisoned").push(event);
                 }
                 Next::Comment => {}
                 Next::Done => {
@@ -478,7 +478,7 @@ impl Client {
             if let Some(response) = event.data.get("response") {
                 self.know(response);
             }
-            self.seen.lock().expect("nobody panics here").push(event);
+            self.seen.lock().expect("the lock is not poisoned").push(event);
             if let Some(ended) = grammar.ended() {
                 return ended.clone();
             }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::{Database, PATIENCE, Place, SseStream, address::Address, until};
 
-/// The token the harness configures, which may do everything for the tenant `default`.
+/// The token in the harness's configuration, with all rights for the tenant `default`.
 pub const TOKEN: &str = "test-token-of-22-characters";
 
 /// The binary, built once per test program.
@@ -25,7 +25,7 @@ pub fn binary() -> &'static Path {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
         build.args(["build", "--quiet", "-p", "windlass"]).current_dir(&root);
-        // What cargo tells this test about its package is not meant for the build: `ring` would be compiled anew each time.
+        // Cargo's variables about this package must not reach the build: they would make it recompile `ring` each time.
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
             build.env_remove(name);
         }
@@ -36,8 +36,8 @@ pub fn binary() -> &'static Path {
     })
 }
 
-/// The binary under a name of this workspace's own. Tests start servers for minutes, and a build that replaces the binary
-/// meanwhile, of another branch perhaps that shares the folder, must not change what they test.
+/// Links the binary under a name of this workspace. Tests run servers for minutes, and a build that replaces the binary meanwhile, perhaps
+/// of another branch with the same target folder, must not change the tested binary.
 fn tested(folder: &Path, root: &Path) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     root.hash(&mut hasher);
@@ -46,12 +46,12 @@ fn tested(folder: &Path, root: &Path) -> PathBuf {
     let _ = std::fs::remove_file(&mine);
     std::fs::hard_link(folder.join("windlass"), &mine).expect("the binary can be linked");
     std::fs::rename(&mine, &tested).expect("a link can be renamed");
-    // Two names of one file are not renamed into one another: then the other name stays.
+    // `rename` does nothing if both names refer to the same file; the other name then has to be removed.
     let _ = std::fs::remove_file(&mine);
     tested
 }
 
-/// What a server is started with.
+/// The settings with which a server is started.
 pub struct ServerBuilder {
     folder: Arc<TempDir>,
     place: Place,
@@ -62,15 +62,15 @@ pub struct ServerBuilder {
 }
 
 impl ServerBuilder {
-    /// A server in a new folder with this configuration; one whose store is elsewhere has the seal key of all of them; to which tokens are added if it has none, `agents_open`, and a store if this
-    /// program's tests have another than a server has by itself.
+    /// A server in a new folder with this configuration. Missing settings are added: tokens, `agents_open`, the store if this test program
+    /// does not use the default one, and the harness's seal key if the store is not in the folder.
     pub fn new(config: &str) -> Self {
         let folder = Arc::new(TempDir::new().expect("a folder for the server"));
         let mut config = config.to_owned();
         if !config.contains("auth:") {
             config.push_str(&format!("\nauth: {{ tokens: [ {{ token: {TOKEN}, scopes: ['*'] }} ] }}\n"));
         }
-        // Most tests enqueue to agents of any name, whatever their configuration lists.
+        // Most tests enqueue to agents of any name, which may be missing in the configuration.
         if !config.contains("agents_open:") {
             config.push_str("\nagents_open: true\n");
         }
@@ -82,35 +82,35 @@ impl ServerBuilder {
         ServerBuilder { folder, place, config, address: Address::new(), env: Vec::new(), wrapper: Vec::new() }
     }
 
-    /// Adds an environment variable.
+    /// Sets an environment variable.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Puts a file beside the configuration.
+    /// Writes a file beside the configuration.
     pub fn file(self, name: &str, content: &str) -> Self {
         std::fs::write(self.folder.path().join(name), content).expect("a file beside the configuration");
         self
     }
 
-    /// Runs the server under another program.
+    /// Runs the server through another program.
     pub fn under(mut self, program: &[&str]) -> Self {
         self.wrapper = program.iter().map(|&word| word.to_owned()).collect();
         self
     }
 
-    /// Where its database will be.
+    /// The location of its database.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// The folder it will run in.
+    /// The folder in which it will run.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Starts it and waits until it serves.
+    /// Starts the server and waits until it serves.
     pub async fn start(self) -> Server {
         std::fs::write(self.folder.path().join("windlass.yaml"), &self.config).expect("the configuration can be written");
         let server =
@@ -118,7 +118,7 @@ impl ServerBuilder {
         server.started().await
     }
 
-    /// Starts it, expecting it to refuse: returns the exit status and what it wrote.
+    /// Starts the server, which must refuse to run. Returns the exit status and its output.
     pub fn refuses(self) -> (ExitStatus, String) {
         std::fs::write(self.folder.path().join("windlass.yaml"), &self.config).expect("the configuration can be written");
         self.refusal()
@@ -130,11 +130,11 @@ impl ServerBuilder {
     }
 
     fn command(&self) -> Command {
-        let mut words = self.wrapper.clone();
-        words.push(binary().to_string_lossy().into_owned());
-        let mut command = Command::new(&words[0]);
+        let mut command_line = self.wrapper.clone();
+        command_line.push(binary().to_string_lossy().into_owned());
+        let mut command = Command::new(&command_line[0]);
         command
-            .args(&words[1..])
+            .args(&command_line[1..])
             .args(["serve", "--listen", &self.address.to_string()])
             .current_dir(self.folder.path())
             .env_remove("WINDLASS_CRASH_AT")
@@ -164,12 +164,12 @@ pub struct Server {
     token: String,
 }
 
-/// What the server said.
+/// The server's answer to a request.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// The status code.
     pub status: u16,
-    /// The body, or null if it was not JSON.
+    /// The body, or null if it is no JSON.
     pub body: Value,
 }
 
@@ -180,102 +180,102 @@ impl Answer {
         self.body
     }
 
-    /// The error code of an answer.
+    /// The error code of the answer.
     pub fn code(&self) -> &str {
         self.body["error"]["code"].as_str().unwrap_or("")
     }
 }
 
 impl Server {
-    /// The process's id.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("the server runs").id()
     }
 
-    /// The most memory it has had so far, in bytes.
+    /// The peak of its resident memory so far, in bytes.
     pub fn peak_bytes(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("the server runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a process has a peak");
         line.trim().trim_end_matches("kB").trim().parse::<u64>().expect("a number") * 1024
     }
 
-    /// How much more it is than it was. The system counts in batches, so that it can look a little less.
+    /// The growth of the peak since an earlier value. The kernel counts in batches, so the peak can appear to shrink.
     pub fn grown_since(&self, before: u64) -> u64 {
         self.peak_bytes().saturating_sub(before)
     }
 
-    /// Its address, as http://….
+    /// The address, as http://….
     pub fn base(&self) -> &str {
         &self.base
     }
 
-    /// The folder it runs in.
+    /// The folder in which it runs.
     pub fn folder(&self) -> &Path {
         self.setup.folder.path()
     }
 
-    /// A connection to its database, beside it.
+    /// Opens a connection to its database.
     pub fn database(&self) -> Database {
         self.setup.place.open()
     }
 
-    /// Where its database is.
+    /// The location of its database.
     pub fn place(&self) -> &Place {
         &self.setup.place
     }
 
-    /// Speaks with another token from here on.
+    /// Uses another token from now on.
     pub fn with_token(mut self, token: &str) -> Self {
         token.clone_into(&mut self.token);
         self
     }
 
-    /// The token it is spoken to with.
+    /// The token of requests.
     pub fn token(&self) -> &str {
         &self.token
     }
 
-    /// What it logged so far.
+    /// The log so far.
     pub fn log(&self) -> String {
-        self.log.lock().expect("nobody panics while logging").join("\n")
+        self.log.lock().expect("the lock is not poisoned").join("\n")
     }
 
-    /// GETs a path.
+    /// Sends a GET request.
     pub async fn get(&self, path: &str) -> Answer {
         self.send(self.client.get(format!("{}{path}", self.base))).await
     }
 
-    /// POSTs JSON to a path.
+    /// Sends a POST request with JSON.
     pub async fn post(&self, path: &str, body: Value) -> Answer {
         self.send(self.client.post(format!("{}{path}", self.base)).json(&body)).await
     }
 
-    /// POSTs bytes as they are.
+    /// Sends a POST request with raw bytes.
     pub async fn post_bytes(&self, path: &str, body: Vec<u8>) -> Answer {
         self.send(self.client.post(format!("{}{path}", self.base)).header("content-type", "application/json").body(body)).await
     }
 
-    /// Sends any request, with the token unless it has one.
+    /// Sends a request, with the token unless the request has one.
     pub async fn send(&self, request: reqwest::RequestBuilder) -> Answer {
         self.try_send(request).await.expect("the server answers")
     }
 
-    /// POSTs JSON to a server that may die before it answers.
+    /// Sends a POST request to a server that may die before it answers.
     pub async fn try_post(&self, path: &str, body: Value) -> Option<Answer> {
         self.try_send(self.client.post(format!("{}{path}", self.base)).json(&body)).await.ok()
     }
 
-    /// GETs from a server that may be dead.
+    /// Sends a GET request to a server that may be dead.
     pub async fn try_get(&self, path: &str) -> Option<Answer> {
         self.try_send(self.client.get(format!("{}{path}", self.base))).await.ok()
     }
 
-    /// A request to build on.
+    /// Builds a request.
     pub fn request(&self, method: reqwest::Method, path: &str) -> reqwest::RequestBuilder {
         self.client.request(method, format!("{}{path}", self.base))
     }
 
-    /// Sends any request to a server that may die before it answers.
+    /// Sends a request to a server that may die before it answers.
     pub async fn try_send(&self, request: reqwest::RequestBuilder) -> reqwest::Result<Answer> {
         let request = request.build()?;
         let mut request = request;
@@ -288,7 +288,7 @@ impl Server {
         Ok(Answer { status, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) })
     }
 
-    /// Opens an agent's event stream; `cursor` is the last event's id.
+    /// Opens an agent's event stream. `cursor` is the id of the last event that the client has.
     pub async fn events(&self, agent: &str, cursor: Option<&str>) -> SseStream {
         let mut request = self.client.get(format!("{}/v1/agents/{agent}/events?from=start", self.base)).bearer_auth(&self.token);
         if let Some(cursor) = cursor {
@@ -299,12 +299,12 @@ impl Server {
         SseStream::new(response)
     }
 
-    /// Enqueues a text to an agent; returns the run.
+    /// Enqueues a text to an agent. Returns the run.
     pub async fn enqueue(&self, agent: &str, input: &str) -> String {
         self.enqueue_body(agent, json!({ "input": input })).await
     }
 
-    /// Enqueues a body to an agent; returns the run.
+    /// Enqueues a body to an agent. Returns the run.
     pub async fn enqueue_body(&self, agent: &str, body: Value) -> String {
         let answer = self.post(&format!("/v1/agents/{agent}/enqueue"), body).await.ok();
         answer["run_id"].as_str().expect("an enqueue has a run").to_owned()
@@ -319,8 +319,8 @@ impl Server {
         .await
     }
 
-    /// Waits until all of these runs have ended; returns them. One after the other: a hundred who ask at once would keep the server
-    /// from what they wait for.
+    /// Waits until all of these runs have ended; returns them. It polls one after the other, because a hundred pollers would slow the
+    /// server down.
     pub async fn all_ended<R: AsRef<str>>(&self, runs: &[R]) -> Vec<Value> {
         let mut ended = Vec::new();
         for run in runs {
@@ -338,7 +338,7 @@ impl Server {
         .await
     }
 
-    /// Claims calls of a tool until there is one.
+    /// Claims calls of a tool until it gets one. Returns that one.
     pub async fn claim(&self, tool: &str) -> Value {
         until(&format!("a call of {tool} can be claimed"), || async {
             let body = json!({ "worker": "w1", "max": 1, "lease_s": 60 });
@@ -356,7 +356,7 @@ impl Server {
         self.post(&format!("/v1/agents/{}/report", call["agent_id"].as_str().expect("a call has its agent")), body).await
     }
 
-    /// The content of an item.
+    /// The stored content of an item.
     pub async fn content(&self, item: &Value) -> Value {
         let id = item.as_str().expect("an item id");
         self.get(&format!("/v1/windlass/items/{id}")).await.ok()["content"].clone()
@@ -368,7 +368,7 @@ impl Server {
         page["entries"].as_array().expect("a journal has events").clone()
     }
 
-    /// A run by `windlass export`, one JSON value per line.
+    /// The output of `windlass export` for a run, one JSON value per line.
     pub fn export(&self, run: &str) -> Vec<Value> {
         let out = Command::new(binary()).args(["export", run]).current_dir(self.folder()).output().expect("export runs");
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -376,12 +376,12 @@ impl Server {
         text.lines().map(|line| serde_json::from_str(line).expect("an export is JSON lines")).collect()
     }
 
-    /// Starts it once more in the same folder, expecting it to refuse: returns the exit status and what it wrote.
+    /// Starts the server once more in the same folder; it must refuse to run. Returns the exit status and its output.
     pub fn refuses(&self) -> (ExitStatus, String) {
         self.setup.refusal()
     }
 
-    /// Kills it without warning.
+    /// Kills the server without warning.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -395,7 +395,7 @@ impl Server {
         rustix::process::kill_process(pid, signal).expect("the signal arrives");
     }
 
-    /// Waits until the process is gone by itself.
+    /// Waits until the process has ended by itself.
     pub async fn gone(&mut self) -> ExitStatus {
         let began = Instant::now();
         loop {
@@ -408,19 +408,19 @@ impl Server {
         }
     }
 
-    /// Whether the process is there.
+    /// Whether the process is running.
     pub fn is_running(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 
-    /// Starts it again in the same folder and at the same address, with these variables instead of the earlier ones.
+    /// Starts it again in the same folder and at the same address, with these environment variables instead of the earlier ones.
     pub async fn restart(mut self, env: &[(&str, &str)]) -> Server {
         self.kill();
         self.setup.env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         self.started().await
     }
 
-    /// The same for a server that may die before it serves; then it comes back with how it died, and can be started again.
+    /// Like `restart`, for a server that may die before it serves. Then it returns the exit status, and the server can be started again.
     pub async fn restart_or_die(mut self, env: &[(&str, &str)]) -> Result<Server, (Server, ExitStatus)> {
         self.kill();
         self.setup.env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -438,7 +438,7 @@ impl Server {
         self.log = log.clone();
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                log.lock().expect("nobody panics while logging").push(line);
+                log.lock().expect("the lock is not poisoned").push(line);
             }
         });
         let began = Instant::now();
@@ -449,7 +449,7 @@ impl Server {
             if let Ok(Some(status)) = child.try_wait() {
                 return Err((self, status));
             }
-            assert!(began.elapsed() < PATIENCE, "the server does not say its address:\n{}", self.log());
+            assert!(began.elapsed() < PATIENCE, "the server does not log its address:\n{}", self.log());
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         };
         self.child = Some(child);
@@ -463,7 +463,7 @@ impl Drop for Server {
     }
 }
 
-/// The address in the log line that says the server serves.
+/// The address in the log line about the start.
 fn address(log: &str) -> Option<String> {
     let line = log.lines().find(|line| line.contains("serving"))?;
     let plain: String = strip_colours(line);

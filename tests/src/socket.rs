@@ -1,4 +1,4 @@
-//! A client of the Responses door's socket.
+//! A WebSocket client of the Responses door.
 
 use std::time::Instant;
 
@@ -15,27 +15,27 @@ use tokio_tungstenite::{
 };
 
 use crate::{
-    Answer, Made, Mode, PATIENCE, Server, Told,
+    Answer, Mode, PATIENCE, ResponseRecord, Server, StreamEvent,
     responses::{Grammar, contract},
 };
 
-/// An open socket. What comes over it is held against the contract.
+/// An open socket. Everything that arrives is checked against the contract.
 pub struct Socket {
     stream: WebSocketStream<TcpStream>,
 }
 
-/// What comes next on a socket.
+/// The next frame of a socket.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Frame {
     /// An event of a response.
     Event(Value),
-    /// An error of the socket's own.
+    /// An error of the socket itself.
     Error(Value),
-    /// The answer to a ping, with what was in it.
+    /// The answer to a ping, with its payload.
     Pong(Vec<u8>),
-    /// The server said goodbye, with a code.
+    /// The server closed the socket with this code.
     Closed(u16),
-    /// The connection ended without a goodbye.
+    /// The connection ended without a close frame.
     Broken,
 }
 
@@ -45,12 +45,12 @@ impl Server {
         self.socket_with(&[]).await
     }
 
-    /// Opens a socket with headers of its own.
+    /// Opens a socket with additional headers.
     pub async fn socket_with(&self, headers: &[(&str, &str)]) -> Socket {
         self.try_socket(headers).await.unwrap_or_else(|error| panic!("the socket opens: {error}"))
     }
 
-    /// Opens a socket for which the system keeps little, so that it is the server that has to wait when nobody reads.
+    /// Opens a socket with small buffers in the system, so that the server has to wait when the client does not read.
     pub async fn narrow_socket(&self) -> Socket {
         let opening = Opening::new(self, &[]);
         let connection = TcpSocket::new_v4().expect("a socket");
@@ -59,7 +59,7 @@ impl Server {
         opening.over(connection).await.unwrap_or_else(|error| panic!("the socket opens: {error}"))
     }
 
-    /// Opens a socket, or is refused.
+    /// Opens a socket, or returns the error if the server refuses.
     pub async fn try_socket(&self, headers: &[(&str, &str)]) -> Result<Socket, tungstenite::Error> {
         Opening::new(self, headers).open().await
     }
@@ -95,27 +95,27 @@ impl Opening {
 }
 
 impl Socket {
-    /// Asks for a response.
+    /// Requests a response.
     pub async fn ask(&mut self, body: Value) {
         let mut body = body;
         body["type"] = "response.create".into();
         self.send(Message::text(body.to_string())).await;
     }
 
-    /// Sends any frame.
+    /// Sends a frame.
     pub async fn send(&mut self, message: Message) {
         self.stream.send(message).await.expect("the server takes frames");
     }
 
-    /// Sends any frame to a server that may not take it.
+    /// Sends a frame to a server that may not take it.
     pub async fn try_send(&mut self, message: Message) -> bool {
         tokio::time::timeout(PATIENCE, self.stream.send(message)).await.expect("the server takes it or not").is_ok()
     }
 
-    /// What comes next. Pings are answered, and not told.
+    /// Reads the next frame. It answers pings, and does not return them.
     pub async fn next(&mut self) -> Frame {
         loop {
-            match tokio::time::timeout(PATIENCE, self.stream.next()).await.expect("the socket says something") {
+            match tokio::time::timeout(PATIENCE, self.stream.next()).await.expect("the socket sends something") {
                 Some(Ok(Message::Text(text))) => return read(text.as_str()),
                 Some(Ok(Message::Pong(bytes))) => return Frame::Pong(bytes.to_vec()),
                 Some(Ok(Message::Close(frame))) => return frame.map_or(Frame::Broken, |frame| Frame::Closed(frame.code.into())),
@@ -126,15 +126,15 @@ impl Socket {
         }
     }
 
-    /// The next event.
-    pub async fn event(&mut self) -> Told {
+    /// Reads the next event.
+    pub async fn event(&mut self) -> StreamEvent {
         match self.next().await {
-            Frame::Event(data) => Told { at: Instant::now(), data },
+            Frame::Event(data) => StreamEvent { at: Instant::now(), data },
             other @ (Frame::Error(_) | Frame::Pong(_) | Frame::Closed(_) | Frame::Broken) => panic!("an event comes, and not {other:?}"),
         }
     }
 
-    /// The next error: its status, and the rest of it.
+    /// Reads the next error: its status, and the rest of it.
     pub async fn error(&mut self) -> (u64, Value) {
         match self.next().await {
             Frame::Error(frame) => (frame["status"].as_u64().expect("an error has a status"), frame["error"].clone()),
@@ -142,14 +142,14 @@ impl Socket {
         }
     }
 
-    /// The code of the next error.
+    /// Reads the next error. Returns its code.
     pub async fn error_code(&mut self) -> String {
         let (_, error) = self.error().await;
         error["code"].as_str().expect("an error has a code").to_owned()
     }
 
-    /// Reads until an event of this type; returns it.
-    pub async fn until(&mut self, kind: &str) -> Told {
+    /// Reads until an event of this type. Returns that event.
+    pub async fn until(&mut self, kind: &str) -> StreamEvent {
         loop {
             let event = self.event().await;
             if event.kind() == kind {
@@ -158,8 +158,8 @@ impl Socket {
         }
     }
 
-    /// Reads one response to its end. Every event has to stand where it stands.
-    pub async fn response(&mut self) -> Made {
+    /// Reads one response to its end. Every event has to match the grammar.
+    pub async fn response(&mut self) -> ResponseRecord {
         let mut grammar = Grammar::default();
         let mut events = Vec::new();
         loop {
@@ -167,25 +167,25 @@ impl Socket {
             grammar.take(&event.data);
             events.push(event);
             if let Some(object) = grammar.ended() {
-                return Made { mode: Mode::Socket, object: object.clone(), events };
+                return ResponseRecord { mode: Mode::Socket, object: object.clone(), events };
             }
         }
     }
 
-    /// Asks for a response and reads it to its end.
-    pub async fn respond(&mut self, body: Value) -> Made {
+    /// Requests a response and reads it to its end.
+    pub async fn respond(&mut self, body: Value) -> ResponseRecord {
         self.ask(body).await;
         self.response().await
     }
 
-    /// Asks for something that is refused, as a refusal over HTTP would be.
+    /// Sends a request that must be refused, with the same error as over HTTP.
     pub async fn refusal(&mut self, body: Value) -> Answer {
         self.ask(body).await;
         let (status, error) = self.error().await;
         Answer { status: u16::try_from(status).expect("a status"), body: json!({ "error": error }) }
     }
 
-    /// Asks for something that is refused; returns the code.
+    /// Sends a request that must be refused. Returns the code.
     pub async fn refused(&mut self, body: Value) -> String {
         self.ask(body).await;
         self.error_code().await

@@ -1,4 +1,4 @@
-//! Reading server-sent events, one at a time.
+//! Reads server-sent events, one at a time.
 
 use std::{collections::VecDeque, pin::Pin};
 
@@ -10,11 +10,11 @@ use crate::PATIENCE;
 /// One event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SseEvent {
-    /// Its id.
+    /// The id.
     pub id: String,
-    /// Its name.
+    /// The name.
     pub event: String,
-    /// Its data.
+    /// The data.
     pub data: Value,
 }
 
@@ -32,13 +32,13 @@ impl SseStream {
         SseStream { chunks: Box::pin(chunks), text: Vec::new(), ready: VecDeque::new() }
     }
 
-    /// The next event; `None` if the stream ended or broke.
+    /// Reads the next event; `None` if the stream ended or broke.
     pub async fn next(&mut self) -> Option<SseEvent> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
             }
-            let chunk = tokio::time::timeout(PATIENCE, self.chunks.next()).await.expect("the stream says something");
+            let chunk = tokio::time::timeout(PATIENCE, self.chunks.next()).await.expect("the stream sends something");
             self.text.extend(chunk??);
             while let Some(end) = self.text.windows(2).position(|pair| pair == b"\n\n") {
                 let block: Vec<u8> = self.text.drain(..end + 2).collect();
@@ -47,7 +47,7 @@ impl SseStream {
         }
     }
 
-    /// Reads until an event satisfies the condition; returns everything read, that one last.
+    /// Reads until an event satisfies the condition. Returns everything read, with that event last.
     pub async fn read_until(&mut self, mut is_last: impl FnMut(&SseEvent) -> bool) -> Vec<SseEvent> {
         let mut read = Vec::new();
         while let Some(event) = self.next().await {

@@ -1,4 +1,4 @@
-//! What a test looks at: pages as lists, and the database beside the server.
+//! Shortcuts of a test to the state of a server: lists without their pages, and rows of the database.
 
 use std::collections::BTreeMap;
 
@@ -22,17 +22,17 @@ impl Server {
         rows(&self.get(&format!("/v1/agents/{agent}/edges?limit=1000")).await.ok(), "edges")
     }
 
-    /// A run as it is shown.
+    /// The run as the API shows it.
     pub async fn run(&self, run: &str) -> Value {
         self.get(&format!("/v1/windlass/runs/{run}")).await.ok()
     }
 
-    /// A run's calls.
+    /// The calls of a run.
     pub async fn calls(&self, run: &str) -> Vec<Value> {
         rows(&self.get(&format!("/v1/windlass/runs/{run}/calls?limit=1000")).await.ok(), "calls")
     }
 
-    /// What happened in a run: the events of its journal.
+    /// The events of a run's journal.
     pub async fn history(&self, run: &str) -> Vec<Value> {
         self.journal(run).await.iter().map(|entry| entry["event"].clone()).collect()
     }
@@ -48,7 +48,7 @@ impl Server {
         rows(&self.get(&format!("/v1/windlass/boxes/{id}?limit=1000")).await.ok(), "items")
     }
 
-    /// Everything that was ever told of an agent by `Ended` runs, up to the end of the given one.
+    /// Reads an agent's event stream from its beginning, up to the end of the given run.
     pub async fn events_until_end(&self, agent: &str, run: &str) -> Vec<SseEvent> {
         self.ended(run).await;
         let mut stream = self.events(agent, None).await;
@@ -56,7 +56,7 @@ impl Server {
         stream.read_until(|event| event.event == idle && event.data["agent_turn_id"] == run && event.data["status"] == "idle").await
     }
 
-    /// Waits until a run's calls have a number of open ones and its agent is suspended; returns the run.
+    /// Waits until an agent is suspended with this run. Returns the run.
     pub async fn suspended(&self, agent: &str, run: &str) -> Value {
         until(&format!("{run} waits"), || async {
             let head = self.get(&format!("/v1/agents/{agent}")).await.ok();
@@ -66,21 +66,21 @@ impl Server {
         self.run(run).await
     }
 
-    /// The number of rows in every table, once nothing waits to be published.
+    /// The number of rows in every table, after the outbox is empty.
     pub fn row_counts(&self) -> BTreeMap<String, i64> {
         let database = self.database();
         database.all_published();
         database.row_counts()
     }
 
-    /// Every row of every table, once nothing waits to be published: equal before and after means that nothing changed.
+    /// Every row of every table, after the outbox is empty: equal before and after means that nothing changed.
     pub fn snapshot(&self) -> BTreeMap<String, Vec<Row>> {
         let database = self.database();
         database.all_published();
         database.snapshot()
     }
 
-    /// One number out of the database.
+    /// Reads one number from the database.
     pub fn number(&self, sql: &str) -> i64 {
         self.database().number(sql)
     }

@@ -1,49 +1,50 @@
-//! One response of three laps, told to a client that never gives up: what it saw over all its connections, and what the tools saw.
+//! One response of three iterations, streamed to a client that reconnects until the end: the events over all its connections, and the
+//! starts of the tools.
 
 use std::mem::take;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use windlass_tests::{EventStream, McpServer, McpStart, Next, Server, ServerBuilder, Told, until};
+use windlass_tests::{EventStream, McpServer, McpStart, Next, Server, ServerBuilder, StreamEvent, until};
 
 /// A story, and what must hold of it.
 pub struct Story {
-    /// What it is called in the tables.
+    /// The name in the tables.
     pub name: &'static str,
-    /// The tools that the model calls: the first lap two of them, the second one.
+    /// The tools that the model calls: two in the first iteration, one in the second.
     calls: [&'static str; 3],
-    /// Whether a call cut by a death waits for a person.
+    /// Whether a call interrupted by a death is parked.
     pub writes: bool,
 }
 
-/// Tools that only read: cut by a death they start again.
+/// Tools that only read: calls interrupted by a death start again.
 pub const READS: Story = Story { name: "reads", calls: ["echo", "add", "echo"], writes: false };
 
-/// Tools of which one writes: cut by a death it waits for a person.
+/// Tools of which one writes: its call is parked when a death interrupts it.
 pub const WRITES: Story = Story { name: "writes", calls: ["write_note", "add", "write_note"], writes: true };
 
 /// The tool that writes.
 const WRITE: &str = "write_note";
 
-/// What came of a telling.
+/// The results of one telling.
 pub struct Telling {
-    /// The events over all connections, in the order they came.
-    pub events: Vec<Told>,
-    /// How often the server died.
+    /// The events over all connections, in the order of their arrival.
+    pub events: Vec<StreamEvent>,
+    /// The number of deaths.
     pub deaths: u32,
     /// The calls that a person had to decide about.
     pub decisions: Vec<Decision>,
     /// Every start of the tool that writes.
     pub writes: Vec<McpStart>,
-    /// The stream once more from its beginning, to somebody who comes when all is over.
-    pub replayed: Vec<Told>,
+    /// The stream once more from its beginning, read after the end.
+    pub replayed: Vec<StreamEvent>,
 }
 
-/// What a person decided about a call that a death had cut.
+/// A person's decision about a call that a death had interrupted.
 pub struct Decision {
-    /// The call's key.
+    /// The key of the call.
     pub call_id: String,
-    /// What is to be done with it.
+    /// The action of the decision.
     pub wish: &'static str,
 }
 
@@ -52,11 +53,11 @@ pub struct Decision {
 pub enum Death {
     /// Not at all.
     Never,
-    /// At a point, by its own hand.
+    /// At a crash point.
     AtPoint(String),
-    /// So many milliseconds after it was asked.
+    /// This number of milliseconds after the request.
     After(u64),
-    /// While the tool that writes is at it for this time, counted from 1. What a person then wishes.
+    /// During this execution of the tool that writes, counted from 1. Then the person's decision.
     InWrite(usize, &'static str),
 }
 
@@ -76,15 +77,15 @@ impl Story {
             _ => json!({ "text": format!("note {n}") }),
         };
         let call = |n: usize| json!({ "tool": self.calls[n], "arguments": arguments(self.calls[n], n as u32) });
-        let laps = json!({ "laps": [
+        let script = json!({ "laps": [
             { "text": "I shall look at two things at once.", "chunk": 6, "chunk_delay_ms": 3, "calls": [call(0), call(1)] },
             { "text": "And at one thing more.", "chunk": 6, "chunk_delay_ms": 3, "calls": [call(2)] },
             { "text": "Now I know enough to answer you in a few words.", "chunk": 6, "chunk_delay_ms": 3 },
         ] });
-        laps.to_string()
+        script.to_string()
     }
 
-    /// Tells it to a client that comes back until it has the end.
+    /// Plays it for a client that reconnects until it has the end.
     pub async fn tell(&self, death: Death) -> Telling {
         let tools = McpServer::start().await;
         let config = format!(
@@ -120,7 +121,7 @@ impl Story {
             }
         };
         let (events, decisions, deaths) = (take(&mut client.events), take(&mut client.decisions), client.deaths);
-        // From its beginning, and also if the server died after its end.
+        // From the beginning, and also if the server died after the end of the response.
         let replayed = client.follow_to_the_end().await.events;
         Telling { events, deaths, decisions, writes: tools.starts(WRITE), replayed }
     }
@@ -133,7 +134,7 @@ fn kill(pid: u32) {
 
 struct Client {
     server: Server,
-    events: Vec<Told>,
+    events: Vec<StreamEvent>,
     id: Option<String>,
     deaths: u32,
     decisions: Vec<Decision>,
@@ -152,7 +153,7 @@ impl Client {
         }
     }
 
-    /// Asks, with a key under which the same request is the same response; once it knows the response, it goes on with that.
+    /// Sends the request with a key, so that a repeated request gives the same response. Once it knows the response, it follows that one.
     async fn connect(&self) -> Option<EventStream> {
         let request = match &self.id {
             None => {
@@ -161,7 +162,8 @@ impl Client {
                 self.server.authorized(Method::POST, "/v1/responses").header("idempotency-key", "the-only-one").json(&body)
             }
             Some(id) => {
-                let after = self.events.last().map_or_else(String::new, |told| format!("&starting_after={}", told.data["sequence_number"]));
+                let after =
+                    self.events.last().map_or_else(String::new, |event| format!("&starting_after={}", event.data["sequence_number"]));
                 self.server.authorized(Method::GET, &format!("/v1/responses/{id}?stream=true{after}"))
             }
         };
@@ -170,16 +172,16 @@ impl Client {
         Some(EventStream::new(response))
     }
 
-    /// Reads to the end mark, or until the connection breaks. A response that waits for a person gets its decision.
+    /// Reads to the end mark, or until the connection breaks. Decides about a response that is parked.
     async fn read(&mut self, stream: &mut EventStream) -> bool {
         loop {
             match stream.next().await {
-                Next::Event(told) => {
+                Next::Event(event) => {
                     if self.id.is_none() {
-                        self.id = told.data["response"]["id"].as_str().map(str::to_owned);
+                        self.id = event.data["response"]["id"].as_str().map(str::to_owned);
                     }
-                    let is_parked = told.data["response"]["windlass"]["status"] == "parked";
-                    self.events.push(told);
+                    let is_parked = event.data["response"]["windlass"]["status"] == "parked";
+                    self.events.push(event);
                     if is_parked && !self.decide().await {
                         return false;
                     }
@@ -192,7 +194,7 @@ impl Client {
         }
     }
 
-    /// A person does as they wish with every parked call. False if the server died meanwhile.
+    /// Decides about every parked call. Returns false if the server died meanwhile.
     async fn decide(&mut self) -> bool {
         let run = self.id.as_ref().expect("a parked response has an id").replace("resp_", "run_");
         let Some(view) = self.server.try_get(&format!("/v1/windlass/runs/{run}")).await else { return false };
@@ -213,7 +215,7 @@ impl Client {
         true
     }
 
-    /// A connection breaks because the server is dead, or about to be.
+    /// Starts the server again after a connection broke because it is dead, or about to be.
     async fn start_again(mut self) -> Self {
         self.server.gone().await;
         let server = self.server.restart(&[]).await;
@@ -221,18 +223,18 @@ impl Client {
     }
 }
 
-/// What two tellings of a story have in common: everything but ids, times, numbers and signs of life.
-pub fn essence(events: &[Told]) -> Vec<Value> {
-    let run = events.first().and_then(|told| told.data["response"]["id"].as_str()).unwrap_or_default().replace("resp_", "");
+/// The part of a stream that all tellings of a story have in common: everything but ids, times, numbers and heartbeats.
+pub fn essence(events: &[StreamEvent]) -> Vec<Value> {
+    let run = events.first().and_then(|event| event.data["response"]["id"].as_str()).unwrap_or_default().replace("resp_", "");
     let mut was_in_progress = false;
     let mut kept = Vec::new();
-    for told in events {
-        let is_in_progress = told.kind() == "response.in_progress";
+    for event in events {
+        let is_in_progress = event.kind() == "response.in_progress";
         if is_in_progress && was_in_progress {
             continue;
         }
         was_in_progress |= is_in_progress;
-        let mut data = told.data.clone();
+        let mut data = event.data.clone();
         data["sequence_number"] = Value::Null;
         for time in ["created_at", "completed_at"] {
             if data["response"].get(time).is_some() {
@@ -245,7 +247,7 @@ pub fn essence(events: &[Told]) -> Vec<Value> {
     kept
 }
 
-/// Calls of one lap run at the same time, and are over in any order.
+/// Calls of one iteration run at the same time and end in any order; this sorts their events.
 fn in_order_of_calls(events: &mut [Value]) {
     let is_end_of_call = |event: &Value| {
         let kind = event["type"].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Death in the middle of a stream, on PostgreSQL: the stories and checks of `tests/streams`, word for word.
+//! Death in the middle of a stream, on PostgreSQL: the stories and checks of `tests/streams`, unchanged.
 
 #[path = "../golden/databases.rs"]
 mod databases;
@@ -11,12 +11,12 @@ mod rare;
 mod story;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s_07_a_stream_goes_on_where_it_broke_off_wherever_the_server_dies() {
+async fn s_07_a_stream_continues_where_it_broke_wherever_the_server_dies() {
     deaths::at_every_point(&story::READS).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s_07_a_stream_goes_on_where_it_broke_off_whenever_the_server_dies() {
+async fn s_07_a_stream_continues_where_it_broke_whenever_the_server_dies() {
     deaths::at_random_moments(&story::READS).await;
 }
 
@@ -31,13 +31,13 @@ async fn s_06_a_write_in_a_stream_starts_once_whenever_the_server_dies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s_07_a_sign_of_life_is_told_once_whatever_happens_to_the_server() {
-    rare::signs_of_life().await;
+async fn s_07_a_heartbeat_is_sent_once_whatever_happens_to_the_server() {
+    rare::with_heartbeats().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s_07_words_that_are_not_gone_on_with_stay_as_they_were_seen() {
-    rare::words_that_are_not_gone_on_with().await;
+async fn s_07_text_that_is_not_continued_stays_as_it_was_streamed() {
+    rare::text_that_is_not_continued().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,6 +46,6 @@ async fn what_is_not_kept_is_erased_though_the_server_dies_over_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_structured_answer_that_cannot_be_gone_on_with_fails_and_says_so() {
+async fn a_structured_answer_that_cannot_be_continued_fails_with_a_clear_error() {
     rare::half_an_object_fails().await;
 }

@@ -1,4 +1,4 @@
-//! Every crate that is linked has a licence and a source that `deny.toml` allows.
+//! Every linked crate has a licence and a source that `deny.toml` allows.
 
 use std::{fs, process::Command};
 
@@ -15,7 +15,7 @@ fn list(key: &str) -> Vec<String> {
     entries
 }
 
-/// Whether a licence expression can be met with the allowed licences: of alternatives one is enough, of a conjunction all are needed.
+/// Whether the allowed licences satisfy a licence expression: one of several alternatives is enough, a conjunction needs all.
 fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let tokens: Vec<&str> = spaced.split_whitespace().collect();
@@ -55,7 +55,7 @@ fn licence(rest: &mut &[&str], allowed: &[String]) -> bool {
     if let [with, _, after @ ..] = *rest
         && *with == "WITH"
     {
-        // An exception is another licence, which the list would have to name whole.
+        // A licence with an exception is another licence, which the list would have to contain as a whole.
         (*rest, result) = (after, false);
     }
     result
@@ -87,7 +87,7 @@ fn every_crate_has_an_allowed_licence_and_source() {
         if !is_allowed(licence, &licences) {
             refused.push(format!("{name}: licence {licence:?}"));
         }
-        // A crate without a source is one of this workspace.
+        // A crate without a source belongs to this workspace.
         let source = package["source"].as_str().unwrap_or("workspace");
         let is_known = source == "workspace" || registries.iter().any(|registry| source == format!("registry+{registry}"));
         if !is_known {

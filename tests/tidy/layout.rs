@@ -1,10 +1,10 @@
-//! Which crate may know which, what the kernel must never touch, and how large a file may get.
+//! Which crate may depend on which, what the kernel must not use, and how long a file may be.
 
 use std::{collections::BTreeSet, fs};
 
 use crate::{root, sources};
 
-/// The edges between crates; there are no others.
+/// The dependencies between crates; there are no others.
 const EDGES: [(&str, &[&str]); 9] = [
     ("kernel", &[]),
     ("ports", &["kernel"]),
@@ -14,14 +14,14 @@ const EDGES: [(&str, &[&str]); 9] = [
     ("engine", &["kernel", "ports"]),
     ("doors", &["kernel", "ports", "engine"]),
     ("windlass", &["kernel", "ports", "store", "models", "tools", "engine", "doors"]),
-    // Development only: it sees everything but the binary, and nothing sees it.
+    // Development only: it may use everything but the binary, and no crate uses it.
     ("sim", &["kernel", "ports", "store", "models", "tools", "engine", "doors"]),
 ];
 
-/// Words that would end the kernel's purity.
+/// Words that would make the kernel impure.
 const IMPURE_WORDS: [&str; 8] = ["async fn", "async move", ".await", "HashMap", "HashSet", "now_v7", "new_v4", "SystemTime"];
 
-/// Modules and crates that would.
+/// Modules and crates that would make the kernel impure.
 const IMPURE_PATHS: [&str; 10] =
     ["std::time", "std::fs", "std::net", "std::thread", "std::env", "std::process", "std::io", "std::sync::mpsc", "tokio", "rand"];
 
@@ -63,14 +63,14 @@ fn crates_depend_only_in_the_one_direction() {
     assert_eq!(crates, EDGES.len(), "a new crate needs a line in EDGES and a reason in ARCHITECTURE.md");
 }
 
-/// Our crates that a manifest names outside of what only its tests need, wherever in the file that stands.
+/// Our crates that a manifest names, anywhere in the file, outside of its dev-dependencies.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let mut used = BTreeSet::new();
     let mut counts = false;
     for line in manifest.lines().map(str::trim) {
         if let Some(section) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             counts = section.split('.').any(|part| matches!(part, "dependencies" | "build-dependencies"));
-            // `[dependencies.windlass-x]` names one in its head.
+            // `[dependencies.windlass-x]` names a crate in its header.
             let named = section.rsplit('.').next().and_then(|last| last.strip_prefix("windlass-")).filter(|_| counts);
             used.extend(named.map(str::to_owned));
         } else if counts && let Some(name) = line.strip_prefix("windlass-").and_then(|line| line.split(['.', ' ', '=']).next()) {
@@ -81,14 +81,14 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn dependencies_are_found_wherever_they_stand() {
+fn dependencies_are_found_wherever_they_are() {
     let manifest = "[dev-dependencies]\nwindlass-a.workspace = true\n[dependencies]\nwindlass-b = { path = \"b\" }\n\
         [target.'cfg(unix)'.dependencies]\nwindlass-c.workspace = true\n[dependencies.windlass-d]\npath = \"d\"\n\
         [build-dependencies]\nwindlass-e.workspace = true\n[dev-dependencies.windlass-f]\npath = \"f\"\n";
     assert_eq!(dependencies(manifest).into_iter().collect::<Vec<_>>(), ["b", "c", "d", "e"]);
 }
 
-/// What of a source file would end the kernel's purity.
+/// The parts of a source file that would make the kernel impure.
 fn impurities(text: &str) -> Vec<String> {
     let code: String = text.lines().filter(|line| !line.trim_start().starts_with("//")).flat_map(|line| [line, "\n"]).collect();
     let words = IMPURE_WORDS.iter().filter(|word| has_word(&code, word)).map(|word| (*word).to_owned());
@@ -106,12 +106,12 @@ fn impurities(text: &str) -> Vec<String> {
     found
 }
 
-/// Whether a word stands there that does not go on as another one.
+/// Whether the code has this word. A longer identifier that begins with it does not count.
 fn has_word(code: &str, word: &str) -> bool {
     code.match_indices(word).any(|(at, _)| !code[at + word.len()..].starts_with(|next: char| next.is_alphanumeric() || next == '_'))
 }
 
-/// The paths that a tree of imports stands for.
+/// Expands a tree of imports into its paths.
 fn flatten(before: &str, tree: &str, paths: &mut Vec<String>) {
     let tree = tree.trim().split(" as ").next().filter(|_| !tree.contains('{')).unwrap_or(tree.trim());
     let Some((head, inside)) = tree.split_once('{') else {
@@ -165,7 +165,7 @@ fn impurity_is_seen_however_it_is_written() {
 }
 
 #[test]
-fn doors_never_touch_sql_and_the_kernel_never_hears_of_http() {
+fn doors_never_touch_sql_and_the_kernel_never_mentions_http() {
     for (path, text) in sources(&root().join("crates/doors/src")) {
         assert!(!text.contains("rusqlite") && !text.contains("SELECT "), "{} speaks SQL", path.display());
     }
@@ -194,7 +194,7 @@ fn there_is_one_queue() {
 }
 
 #[test]
-fn files_fit_in_the_head() {
+fn files_are_short() {
     for (path, text) in sources(&root()) {
         let is_test = path.components().any(|part| part.as_os_str() == "tests");
         let limit = if is_test { 800 } else { 500 };
@@ -203,21 +203,21 @@ fn files_fit_in_the_head() {
     }
 }
 
-/// The modules that a program of tests is made of.
+/// The modules of a test program.
 fn modules(program: &str) -> BTreeSet<String> {
     let main = fs::read_to_string(root().join("tests").join(program).join("main.rs")).expect("a program of tests has a main file");
     main.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';')).map(str::to_owned).collect()
 }
 
 #[test]
-fn both_stores_are_asked_the_same() {
-    // What runs on one store only, and where the reasons stand.
+fn both_stores_run_the_same_tests() {
+    // Modules for one store only, which give their reasons.
     let turns = ["only_sqlite", "only_postgres"];
-    // How PostgreSQL flushes is not ours to trace: tests/crash_postgres/main.rs.
+    // PostgreSQL flushes its own log, which we can't trace: tests/crash_postgres/main.rs.
     let crash = ["flush", "trace"];
-    // How much memory a server takes, and for how long it is kept waiting, is the doors' and not the store's.
+    // The memory of a server and slow peers concern the doors and not the store.
     let responses = ["hostile_bodies", "hostile_peers"];
-    // SQLite has one server. On SQLite the databases of earlier versions are opened in tests/golden.
+    // Only PostgreSQL allows several servers. On SQLite the databases of earlier versions are opened in tests/golden.
     let streams = ["nodes", "databases"];
     let pairs: [(&str, &str, &[&str]); 4] = [
         ("turns", "turns_postgres", &turns),
@@ -239,7 +239,7 @@ fn both_stores_are_asked_the_same() {
 
 #[test]
 fn nothing_is_left_for_later() {
-    // Written in halves, so that this file does not find itself.
+    // Written in halves, so that this file does not match.
     let marks = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("FIX", "ME"), concat!("#[", "ignore")];
     for (path, text) in sources(&root()) {
         for mark in marks {

@@ -1,6 +1,6 @@
-//! `docs/requirements.md` is made from the names of tests, and checked here: it cannot claim what no test shows.
+//! `docs/requirements.md` is generated from the names of tests and checked here, so it can't claim what no test shows.
 //!
-//! `UPDATE_REQUIREMENTS=1 cargo test -p windlass-tests --test tidy` writes it anew.
+//! `UPDATE_REQUIREMENTS=1 cargo test -p windlass-tests --test tidy` rewrites it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,14 +10,14 @@ use std::{
 
 use crate::{root, sources};
 
-/// The requirements in force, and those that wait, with the reason.
+/// The requirements in force, and those that are deferred, with the reason.
 const LAST_A: u32 = 46;
 const LAST_C: u32 = 86;
 const LAST_F: u32 = 19;
 const LAST_V: u32 = 7;
 const WAITING: [(&str, &str); 1] = [("C-30", "comes with child runs")];
 
-/// Tests by the requirements in their names: `c_018_…` shows C-18.
+/// The tests by the requirements in their names: `c_018_…` shows C-18.
 fn tests_by_requirement() -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (path, text) in sources(&root()) {
@@ -31,7 +31,7 @@ fn tests_by_requirement() -> BTreeMap<String, BTreeSet<String>> {
     found
 }
 
-/// The names of functions that are run as tests: those with the attribute above them, and the cases that the conformance suite lists.
+/// The names of functions that are executed as tests: those with the attribute above them, and the cases that the conformance suite lists.
 pub(crate) fn tests_in(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut is_test = false;
@@ -65,7 +65,7 @@ fn only_what_is_run_shows_a_requirement() {
     assert_eq!(tests_in(text), ["c_001_a", "c_003_c", "c_006_f"]);
 }
 
-/// The requirements at the beginning of a name, of which there may be several: `a_026_a_027_…`.
+/// The requirements at the beginning of a name, which may have several: `a_026_a_027_…`.
 fn numbers_of(mut name: &str) -> Vec<String> {
     let mut numbers = Vec::new();
     while let Some((letter, rest)) = name.split_at_checked(1) {
@@ -113,7 +113,7 @@ fn numbers_of_tests_are_those_of_requirements() {
     }
 }
 
-/// The name of the function that a line declares.
+/// The name of the function that a line defines.
 fn function(line: &str) -> Option<&str> {
     let line = line.trim_start().strip_prefix("pub ").unwrap_or(line.trim_start());
     let line = line.strip_prefix("async ").unwrap_or(line);
@@ -159,6 +159,6 @@ fn the_list_of_requirements_is_true() {
     assert!(missing.is_empty(), "no test shows {missing:?}");
     assert_eq!(written, text, "docs/requirements.md is stale; run with UPDATE_REQUIREMENTS=1");
     let total = (LAST_A + LAST_C + LAST_F + LAST_V) as usize;
-    // Straight to the terminal: the test runner would keep it to itself.
+    // Written to the terminal directly, because the test runner would capture it.
     let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), format!("requirements: {shown} of {total} shown\n").as_bytes());
 }

@@ -1,4 +1,4 @@
-//! `docs/threat-model.md` and the tests that show its defences name each other.
+//! `docs/threat-model.md` and the tests of its defences name each other.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::{requirements::tests_in, root, sources};
 
-/// The tests of each threat, by their names: `tm_01_…` shows TM-01.
+/// The tests of each threat, by the threat in their names: `tm_01_…` shows TM-01.
 fn tests_by_threat() -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (_, text) in sources(&root()) {

@@ -1,4 +1,4 @@
-//! What the turn machine's next version added, and is worth having: V-01 to V-07.
+//! The additions to the turn machine: V-01 to V-07.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ fn step_of(run: &str) -> String {
     format!("step_{}_1", run.trim_start_matches("run_"))
 }
 
-/// Edges of an agent as primitive, phase and depth.
+/// The edges of an agent as primitive, phase and depth.
 async fn depths(server: &Server, agent: &str) -> Vec<(String, String, u64)> {
     let word = |value: &Value| value.as_str().expect("a word").to_owned();
     let row = |edge: &Value| (word(&edge["primitive"]), word(&edge["edge_phase"]), edge["recursion_depth"].as_u64().expect("a depth"));
@@ -109,14 +109,14 @@ async fn v_003_the_request_edge_of_a_call_is_on_record_before_its_command_can_be
     until("the report has its edge", || async {
         let edges = server.edges("a").await;
         let about: Vec<&Value> = edges.iter().filter(|edge| edge["correlation_id"] == call["tool_call_id"]).collect();
-        let words: Vec<_> = about.iter().map(|edge| (edge["primitive"].as_str(), edge["edge_phase"].as_str())).collect();
-        (words == [(Some("tool_call"), Some("request")), (Some("report"), Some("response"))]).then_some(())
+        let kinds: Vec<_> = about.iter().map(|edge| (edge["primitive"].as_str(), edge["edge_phase"].as_str())).collect();
+        (kinds == [(Some("tool_call"), Some("request")), (Some("report"), Some("response"))]).then_some(())
     })
     .await;
 }
 
-/// Dying between the commit of a call and everything after it leaves the edge, and the call can be claimed: one without the other
-/// cannot be.
+/// A death between the commit of a call and everything after it leaves both the edge and a call that can be claimed. There can't be one
+/// without the other.
 #[tokio::test]
 async fn v_003_a_call_and_its_request_edge_survive_or_are_lost_together() {
     for (point, is_there) in [("commit.suspend.before", false), ("commit.suspend.after", true)] {
@@ -132,16 +132,16 @@ async fn v_003_a_call_and_its_request_edge_survive_or_are_lost_together() {
     }
 }
 
-/// No result is deferred here; what is tried again is the model's call, and that has a bound.
+/// No result is deferred here. The retried operation is the model call, whose retries are bounded.
 #[tokio::test]
-async fn v_004_what_is_tried_again_has_a_bound() {
+async fn v_004_retries_have_a_bound() {
     let fail = |status| Scene::Fail(status, Vec::new());
     let model = FakeModel::start(vec![fail(429), fail(503), fail(429), Scene::Say("too late")]).await;
     let server = ServerBuilder::new(&format!("{CONFIG}{}", model.config())).start().await;
     let run = server.enqueue("a", "go").await;
     let ended = server.ended(&run).await;
     assert_eq!(ended["task_status"], "failed");
-    assert_eq!(model.asked().len(), 3, "the third try was the last");
+    assert_eq!(model.asked().len(), 3, "the third attempt was the last");
     assert_eq!(server.number("SELECT count(*) FROM inbox WHERE status = 'deferred'"), 0);
 }
 
@@ -180,7 +180,7 @@ async fn v_006_a_stop_that_knows_an_older_epoch_ends_the_same_turn_under_its_new
 }
 
 #[tokio::test]
-async fn v_007_the_last_lap_ends_with_what_there_is() {
+async fn v_007_the_last_iteration_ends_with_the_output_so_far() {
     let call_echo = || Scene::Call(vec![("echo", json!({}))]);
     let model = FakeModel::start(vec![call_echo(), call_echo(), call_echo()]).await;
     let server = ServerBuilder::new(&format!("{CONFIG}{}", model.config())).start().await;

@@ -1,4 +1,4 @@
-//! Input that makes no sense: each is refused with a code for machines, and nothing changes.
+//! Invalid input: each is refused with a machine-readable code, and nothing changes.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ impl Scene {
         Scene { server, run, call }
     }
 
-    /// Every one of these bodies is refused with this status and code, and the database stays as it is.
+    /// Asserts that each of these bodies is refused with this status and code, and that the database stays as it is.
     async fn refuses(&self, path: &str, refusals: &[(&str, u16, &str)]) {
         let before = self.server.snapshot();
         for (body, status, code) in refusals {
@@ -48,7 +48,7 @@ impl Scene {
             let shown: String = body.chars().take(200).collect();
             assert_eq!((answer.status, answer.code()), (*status, *code), "{path} {shown}: {}", answer.body);
             assert!(
-                answer.body["error"]["message"].as_str().is_some_and(|words| !words.is_empty() && words.len() < 1000),
+                answer.body["error"]["message"].as_str().is_some_and(|message| !message.is_empty() && message.len() < 1000),
                 "{}",
                 answer.body
             );
@@ -56,7 +56,7 @@ impl Scene {
         assert_eq!(self.server.snapshot(), before, "{path} changed something");
     }
 
-    /// Puts the ids of the scene into a body.
+    /// Replaces placeholders in a body by the ids of the scene.
     fn fill(&self, body: &str) -> String {
         body.replace("$RUN", &self.run).replace("$CALL", self.call["tool_call_id"].as_str().expect("an id"))
     }
@@ -160,7 +160,7 @@ async fn a_report_that_fits_no_call_is_refused_and_changes_nothing() {
         (&zero, 404, "unknown_call"),
         (&big, 413, "item_too_large"),
     ];
-    // A number with a leading zero is no JSON at all.
+    // A number with a leading zero is invalid JSON.
     refusals.extend(epochs.iter().map(|body| (body.as_str(), 400, if body.contains("01}") { "bad_json" } else { "bad_epoch" })));
     scene.refuses("/v1/agents/a/report", &refusals).await;
     let elsewhere = [(r#"{"agent_turn_id": "$RUN", "tool_call_id": "$CALL", "status": "success"}"#, 404, "unknown_turn")];
@@ -278,7 +278,7 @@ async fn bodies_nested_without_end_are_refused_or_kept_and_never_bring_the_serve
     let answer = server.post_bytes("/v1/agents/b/enqueue", format!(r#"{{"input": [{deep}]}}"#).into_bytes()).await;
     assert_eq!((answer.status, answer.code()), (400, "bad_field"));
     assert_eq!(server.snapshot(), before);
-    // Content is only carried: a tool may well give back something deep.
+    // The content is opaque to the server: a tool may return deeply nested JSON.
     let id = call["tool_call_id"].as_str().expect("an id");
     let report = format!(r#"{{"agent_turn_id": "{run}", "tool_call_id": "{id}", "status": "success", "result": {deep}}}"#);
     assert_eq!(server.post_bytes("/v1/agents/a/report", report.into_bytes()).await.status, 202);
@@ -349,7 +349,7 @@ async fn names_ids_and_queries_that_make_no_sense_are_refused() {
 }
 
 #[tokio::test]
-async fn without_a_known_token_nothing_is_said_and_nothing_done() {
+async fn without_a_known_token_nothing_is_shown_and_nothing_is_done() {
     let scene = Scene::start().await;
     let before = scene.server.snapshot();
     let paths = ["/v1/agents/a", "/v1/windlass/runs/$RUN", "/v1/nothing", "/", "/v1/agents/a/events"];
@@ -420,7 +420,7 @@ async fn a_token_does_what_its_scopes_say_and_no_more() {
         "its own tool's call"
     );
     let row = scene.server.inbox_of("a", "tool_result").await.pop().expect("the report");
-    assert!(row["source"].is_string(), "who reported is on record: {row}");
+    assert!(row["source"].is_string(), "the reporter is recorded: {row}");
 }
 
 /// A request by another tenant.
@@ -489,6 +489,6 @@ async fn what_belongs_to_another_tenant_looks_like_what_does_not_exist() {
     assert_eq!(claimed["calls"], json!([]));
     let named = json!({ "worker": "w1", "calls": [{ "agent_turn_id": run_id, "tool_call_id": call_id }] });
     let lost = scene.send_as("foreign-token-of-22-characters", Method::POST, "/v1/tools/echo/release", Some(named)).await.ok();
-    assert_eq!(lost["lost"].as_array().map(Vec::len), Some(1), "nobody lets go of another tenant's call");
+    assert_eq!(lost["lost"].as_array().map(Vec::len), Some(1), "no tenant releases another tenant's call");
     assert_eq!(scene.server.snapshot(), before);
 }

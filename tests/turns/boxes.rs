@@ -24,7 +24,7 @@ async fn server_with(model: &FakeModel) -> Server {
     ServerBuilder::new(&format!("{CONFIG}{}", model.config())).start().await
 }
 
-/// Runs a turn with one call to its end.
+/// Plays a turn with one call to its end.
 async fn run_with_call(server: &Server, agent: &str, body: Value) -> Value {
     let run = server.enqueue_body(agent, body).await;
     let call = server.claim("echo").await;
@@ -59,7 +59,7 @@ async fn c_069_a_context_box_never_gains_a_card() {
     server.report(&call, json!("x")).await.ok();
     server.ended(&run).await;
     assert_eq!(server.cards(&context).await, before);
-    // Nor does a box that a later turn is given to read.
+    // A box that a later turn reads does not change either.
     let given = server.run(&run).await["output_box_id"].clone();
     let before = server.cards(&given).await;
     let later = run_with_call(&server, "a", json!({ "input": "call echo", "context_box_id": given })).await;
@@ -80,7 +80,7 @@ async fn c_070_every_new_card_goes_into_the_output_box() {
 }
 
 #[tokio::test]
-async fn c_071_the_model_is_sent_the_given_boxes_and_not_a_word_more() {
+async fn c_071_the_model_is_sent_the_given_boxes_and_nothing_else() {
     let model = FakeModel::start(vec![Scene::Say("noted")]).await;
     let server = server_with(&model).await;
     let secret = server.enqueue("b", "the secret of b").await;
@@ -119,8 +119,8 @@ async fn c_072_what_another_agent_wrote_is_seen_only_through_a_packed_box() {
 async fn c_072_several_boxes_are_packed_in_order_and_share_their_cards() {
     let server = server().await;
     let mut outputs = Vec::new();
-    for (agent, words) in [("a", "one"), ("b", "two")] {
-        let run = server.enqueue(agent, words).await;
+    for (agent, input) in [("a", "one"), ("b", "two")] {
+        let run = server.enqueue(agent, input).await;
         outputs.push(server.ended(&run).await["output_box_id"].clone());
     }
     let items = server.number("SELECT count(*) FROM items");
@@ -164,7 +164,7 @@ async fn c_074_box_pointers_change_from_turn_to_turn_and_may_be_replaced_by_anyb
     let first = server.ended(&first).await;
     let second = server.enqueue_body("a", json!({ "input": "two", "context_box_id": first["output_box_id"] })).await;
     let second = server.ended(&second).await;
-    // Somebody makes the history shorter, and the agent goes on from there.
+    // A client shortens the history, and the agent continues from there.
     let short = server.post("/v1/windlass/boxes", json!({ "items": ["a summary"] })).await.ok();
     let third = server.enqueue_body("a", json!({ "input": "three", "context_box_id": short["box_id"] })).await;
     let third = server.ended(&third).await;
@@ -237,7 +237,7 @@ async fn c_076_nothing_is_read_or_asked_before_the_gate_is_passed() {
     server.suspended("a", &first).await;
     assert_eq!(server.kinds(&second).await, ["accepted"], "the second turn has no lease");
     assert_eq!(server.run(&second).await["turn_epoch"], Value::Null);
-    assert_eq!(model.asked().len(), 1, "and nobody was asked for it");
+    assert_eq!(model.asked().len(), 1, "and no model was asked for it");
     server.report(&call, json!(1)).await.ok();
     server.ended(&first).await;
     server.ended(&second).await;
@@ -259,7 +259,7 @@ async fn c_077_instructions_and_tools_come_from_the_roster_and_stay_as_they_were
     } }]);
     let asked = model.asked();
     assert_eq!((&asked[0]["tools"], &messages(&asked[0])[0]), (&tools, &json!({ "role": "system", "content": "You are A." })));
-    // The operator changes the roster while the turn waits.
+    // The operator changes the agents' tools while the turn waits.
     let path = server.folder().join("windlass.yaml");
     let config = std::fs::read_to_string(&path).expect("the configuration");
     std::fs::write(&path, config.replace("You are A.", "You are somebody else.").replace("tools: [echo]", "tools: [other]"))
@@ -294,7 +294,7 @@ async fn c_078_the_context_box_is_read_before_the_output_box() {
 }
 
 #[tokio::test]
-async fn c_079_when_an_event_is_told_its_card_and_state_are_written() {
+async fn c_079_when_an_event_is_visible_its_card_and_state_are_written() {
     let server = server().await;
     let mut stream = server.events("a", None).await;
     let run = server.enqueue("a", "call echo").await;
@@ -302,7 +302,7 @@ async fn c_079_when_an_event_is_told_its_card_and_state_are_written() {
     stream.read_until(executing).await;
     let view = server.run(&run).await;
     let cards = server.cards(&view["output_box_id"]).await;
-    assert_eq!(cards.iter().map(|card| &card["kind"]).collect::<Vec<_>>(), ["tool.call"], "the card of the call stands");
+    assert_eq!(cards.iter().map(|card| &card["kind"]).collect::<Vec<_>>(), ["tool.call"], "the card of the call is stored");
     assert_eq!((&view["phase"], &view["calls"]["open"][0]["tool"]), (&json!("waiting"), &json!("echo")), "and so does the state");
     assert_eq!(server.get("/v1/agents/a").await.ok()["status"], "suspended");
     let call = server.claim("echo").await;
@@ -330,7 +330,7 @@ async fn c_079_a_kill_between_card_state_and_event_leaves_all_of_them_or_none() 
         let ended = server.ended(&run).await;
         assert_eq!((&ended["task_status"], &ended["iteration"]), (&json!("success"), &json!(2)));
         assert_eq!(server.cards(&ended["output_box_id"]).await.len(), 3, "{point}: nothing is there twice");
-        let told = server.events_until_end("a", &run).await.iter().filter(|event| event.data["phase"] == "executing").count();
-        assert_eq!(told, 1, "{point}: and told once");
+        let executing = server.events_until_end("a", &run).await.iter().filter(|event| event.data["phase"] == "executing").count();
+        assert_eq!(executing, 1, "{point}: and has one event");
     }
 }

@@ -1,4 +1,4 @@
-//! The core invariants: one active turn, one enqueue one turn one delivery, nothing acts on what is not in the inbox.
+//! The core invariants: one active turn; one enqueue, one turn, one delivery; nothing acts on anything but the inbox.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,14 @@ use futures_util::future::{join, join_all};
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, bytes, until};
 
-use crate::look::{
-    claim_all, each_ran_once, hammer, head, most_active, moves, office, office_with, row_status, serve, spy, stop, tasks, theatre,
+use crate::support::{
+    claim_all, each_ran_once, hammer, head, most_active, moves, row_status, serve, server_with_model, spy, stop, tasks, turn_server,
+    turn_server_with_config,
 };
 
 #[tokio::test]
 async fn c_001_of_many_leases_at_once_exactly_one_wins() {
-    let server = office().await;
+    let server = turn_server().await;
     let act = |number: usize| {
         let body = json!({ "action_id": format!("click {number}"), "tool": "echo", "args": {} });
         server.post("/v1/agents/ada/actions", body)
@@ -28,7 +29,7 @@ async fn c_001_of_many_leases_at_once_exactly_one_wins() {
 
 #[tokio::test]
 async fn c_001_many_enqueues_and_actions_at_once_never_make_two_turns_active() {
-    let server = office().await;
+    let server = turn_server().await;
     spy(&server);
     let acts = (0..40).map(|number| server.post("/v1/agents/ada/actions", json!({ "action_id": format!("{number}"), "tool": "brief" })));
     let (runs, answers) = join(hammer(&server, "ada", 60), join_all(acts)).await;
@@ -43,12 +44,12 @@ async fn c_001_many_enqueues_and_actions_at_once_never_make_two_turns_active() {
 
 #[tokio::test]
 async fn c_002_an_owner_with_a_stale_epoch_writes_nothing() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "wait 1000 and answer").await;
     server.agent_is("ada", "running").await;
     let bumped: i64 = server.number("UPDATE heads SET epoch = epoch + 7 WHERE agent = 'ada' AND status = 'running' RETURNING epoch");
     server.ended(&run).await;
-    // The answer of the fenced call was dropped, and the model asked again under the epoch that holds.
+    // The answer of the fenced call was dropped, and the model was asked again with the current epoch.
     let replied: Vec<Value> = server.journal(&run).await.into_iter().filter(|entry| entry["event"]["kind"] == "replied").collect();
     assert_eq!(replied.len(), 1);
     assert_eq!(replied[0]["turn_epoch"], bumped);
@@ -57,7 +58,7 @@ async fn c_002_an_owner_with_a_stale_epoch_writes_nothing() {
 
 #[tokio::test]
 async fn c_002_while_another_turn_is_active_nothing_of_this_one_moves() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo").await;
     let call = server.claim("echo").await;
     let other = server.enqueue("ada", "the next").await;
@@ -77,7 +78,7 @@ async fn c_002_while_another_turn_is_active_nothing_of_this_one_moves() {
 
 #[tokio::test]
 async fn c_002_a_stop_and_many_results_at_once_end_the_turn_exactly_once() {
-    let server = office().await;
+    let server = turn_server().await;
     for _ in 0..10 {
         let run = server.enqueue("ada", "call echo call echo call echo call echo").await;
         let next = server.enqueue("ada", "and then this").await;
@@ -90,16 +91,12 @@ async fn c_002_a_stop_and_many_results_at_once_end_the_turn_exactly_once() {
         let kinds = server.kinds(&run).await;
         assert_eq!(kinds.iter().filter(|kind| *kind == "ended").count(), 1, "{kinds:?}");
         assert_eq!(kinds.last().map(String::as_str), Some("ended"));
-        assert_eq!(
-            server.kinds(&next).await,
-            ["accepted", "leased", "lap_started", "replied", "ended"],
-            "the next turn heard nothing of it"
-        );
+        assert_eq!(server.kinds(&next).await, ["accepted", "leased", "lap_started", "replied", "ended"], "the next turn got nothing of it");
     }
     assert_eq!(server.number("SELECT count(*) FROM inbox WHERE status NOT IN ('consumed', 'skipped')"), 0);
 }
 
-/// One turn for each way to end: answered, failed, stopped, stopped while queued, out of time, out of budget, terminated, acted.
+/// Plays one turn for each way to end: answered, failed, stopped, stopped while queued, out of time, out of budget, terminated, acted.
 async fn every_ending(server: &Server) -> Vec<(String, &'static str)> {
     let answered = server.enqueue("ada", "good day").await;
     let failed = server.enqueue_body("ada", json!({ "input": "x", "model": "broken" })).await;
@@ -177,12 +174,12 @@ async fn c_004_every_task_event_names_the_deliverable() {
 }
 
 #[tokio::test]
-async fn c_005_requests_that_nobody_was_told_of_are_worked_off_from_the_inbox() {
+async fn c_005_requests_without_a_doorbell_are_processed_from_the_inbox() {
     let model = FakeModel::start(vec![Scene::Hang, Scene::Say("done")]).await;
     let mut server = ServerBuilder::new(&model.config()).start().await;
     let runs = hammer(&server, "ada", 20).await;
     model.asked_times(1).await;
-    // There is no message to lose beside the inbox; the process that knew of the work is lost with everything it knew.
+    // No message exists beside the inbox. The process that knew of the work loses everything that it had in memory.
     server.kill();
     let server = server.restart(&[]).await;
     let turns = server.inbox_of("ada", "turn").await;
@@ -192,7 +189,7 @@ async fn c_005_requests_that_nobody_was_told_of_are_worked_off_from_the_inbox() 
 
 #[tokio::test]
 async fn c_005_receipts_are_in_the_inbox_before_they_are_acknowledged() {
-    let mut server = office().await;
+    let mut server = turn_server().await;
     let run = server.enqueue("ada", "call echo").await;
     let call = server.claim("echo").await;
     let receipt = server.report(&call, json!("kept")).await.ok();
@@ -207,7 +204,7 @@ async fn c_005_receipts_are_in_the_inbox_before_they_are_acknowledged() {
 
 #[tokio::test]
 async fn c_006_one_enqueue_is_one_turn_with_its_own_epoch_and_delivery() {
-    let server = office().await;
+    let server = turn_server().await;
     let runs = hammer(&server, "ada", 100).await;
     assert_eq!(runs.iter().collect::<BTreeSet<_>>().len(), 100, "every enqueue has its own turn");
     each_ran_once(&server, "ada", &runs).await;
@@ -223,7 +220,7 @@ async fn c_006_one_enqueue_is_one_turn_with_its_own_epoch_and_delivery() {
 
 #[tokio::test]
 async fn c_006_a_repeated_idempotency_key_is_no_second_enqueue() {
-    let server = office().await;
+    let server = turn_server().await;
     let enqueue = || server.post("/v1/agents/ada/enqueue", json!({ "input": "once", "idempotency_key": "k" }));
     let answers = join_all((0..30).map(|_| enqueue())).await;
     let runs: BTreeSet<String> = answers.into_iter().map(|answer| answer.ok()["run_id"].to_string()).collect();
@@ -234,7 +231,7 @@ async fn c_006_a_repeated_idempotency_key_is_no_second_enqueue() {
 
 #[tokio::test]
 async fn c_007_the_epoch_is_absent_while_queued_and_set_by_the_lease() {
-    let server = office().await;
+    let server = turn_server().await;
     let first = server.enqueue("ada", "call echo").await;
     let call = server.claim("echo").await;
     let queued = server.post("/v1/agents/ada/enqueue", json!({ "input": "call send" })).await.ok();
@@ -266,8 +263,8 @@ async fn c_008_each_turn_emits_one_task_event_across_crashes_and_retries() {
         let server = ServerBuilder::new("tools: { external: [ { name: echo, effect: read } ] }\nagents: { ada: { tools: [echo] } }\n");
         let mut server = server.env("WINDLASS_CRASH_AT", point).start().await;
         let body = json!({ "input": "call echo", "idempotency_key": "the one" });
-        let told = server.try_post("/v1/agents/ada/enqueue", body.clone()).await;
-        if told.is_some() {
+        let answered = server.try_post("/v1/agents/ada/enqueue", body.clone()).await;
+        if answered.is_some() {
             let claim = json!({ "worker": "w", "wait_s": 5, "lease_s": 60 });
             let claimed = server.try_post("/v1/tools/echo/claim", claim).await;
             if let Some(call) = claimed.and_then(|answer| answer.body["calls"].get(0).cloned()) {
@@ -277,7 +274,7 @@ async fn c_008_each_turn_emits_one_task_event_across_crashes_and_retries() {
         }
         server.gone().await;
         let server = server.restart(&[]).await;
-        // The client tries again, and so does the tool.
+        // Both the client and the tool service retry.
         let run = server.enqueue_body("ada", body).await;
         until("the call is answered", || async {
             let claim = server.post("/v1/tools/echo/claim", json!({ "worker": "w", "lease_s": 60 })).await.ok();
@@ -299,7 +296,7 @@ async fn c_008_each_turn_emits_one_task_event_across_crashes_and_retries() {
 
 #[tokio::test]
 async fn c_008_stops_and_reports_after_the_end_emit_no_second_task_event() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo").await;
     let call = server.claim("echo").await;
     server.report(&call, json!("done")).await.ok();
@@ -309,13 +306,13 @@ async fn c_008_stops_and_reports_after_the_end_emit_no_second_task_event() {
     assert_eq!(server.report(&call, json!("again")).await.ok()["duplicate"], true);
     let next = server.enqueue("ada", "bye").await;
     let after = server.events_until_end("ada", &next).await;
-    assert_eq!(after[..before.len()], before[..], "what was told stays as it was told");
+    assert_eq!(after[..before.len()], before[..], "earlier events stay unchanged");
     assert_eq!(tasks(&after).iter().filter(|task| task.data["agent_turn_id"] == run).count(), 1);
 }
 
 #[tokio::test]
 async fn c_009_rows_that_make_no_sense_change_nothing() {
-    let server = office().await;
+    let server = turn_server().await;
     let foreign = server.enqueue("bob", "call send").await;
     server.suspended("bob", &foreign).await;
     let run = server.enqueue("ada", "call echo").await;
@@ -335,7 +332,7 @@ async fn c_009_rows_that_make_no_sense_change_nothing() {
 
 #[tokio::test]
 async fn c_009_requests_that_contradict_the_inbox_are_refused_and_leave_nothing() {
-    let server = office().await;
+    let server = turn_server().await;
     let foreign = server.enqueue("bob", "call send").await;
     server.suspended("bob", &foreign).await;
     let run = server.enqueue("ada", "call echo").await;
@@ -374,7 +371,7 @@ async fn c_009_requests_that_contradict_the_inbox_are_refused_and_leave_nothing(
 
 #[tokio::test]
 async fn f_001_sixteen_and_two_hundred_agents_at_once_complete_with_default_settings() {
-    let server = office_with("").await;
+    let server = turn_server_with_config("").await;
     for count in [16, 200] {
         let agents: Vec<String> = (0..count).map(|number| format!("agent-{count}-{number}")).collect();
         let body = json!({ "input": "call echo", "tools": ["echo"] });
@@ -390,7 +387,7 @@ async fn f_001_sixteen_and_two_hundred_agents_at_once_complete_with_default_sett
 
 #[tokio::test]
 async fn f_001_more_agents_than_workers_complete_all_the_same() {
-    let (server, _model) = theatre(vec![Scene::Say("done")], ", workers: 4").await;
+    let (server, _model) = server_with_model(vec![Scene::Say("done")], ", workers: 4").await;
     let agents: Vec<String> = (0..60).map(|number| format!("agent-{number}")).collect();
     let runs = join_all(agents.iter().map(|agent| server.enqueue(agent, "go"))).await;
     for view in server.all_ended(&runs).await {

@@ -1,4 +1,4 @@
-//! Deliverables and events: every turn ends with one result and one task event, however it ends.
+//! Deliverables and events: every turn ends with one result and one task event, whatever its ending.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +40,7 @@ fn tasks<'a>(events: &'a [SseEvent], agent: &str) -> Vec<&'a SseEvent> {
     events.iter().filter(|event| event.event == name).collect()
 }
 
-/// What every ending owes: a deliverable that is the last card of the output box, and one task event that points at it.
+/// Asserts what every ending has: a deliverable that is the last card of the output box, and one task event that points at it.
 async fn owes_nothing(server: &Server, agent: &str, run: &str, status: &str) {
     let ended = server.ended(run).await;
     assert_eq!(ended["task_status"], status, "{ended}");
@@ -85,12 +85,12 @@ async fn c_055_a_delivery_publishes_one_task_event_also_over_a_kill_and_a_resume
     let call = server.claim("echo").await;
     server.report(&call, json!("hi")).await.ok();
     seen.extend(stream.read_until(|event| event.data["agent_turn_id"] == third && event.event == "evt.agent.a.task").await);
-    let told: Vec<&Value> = tasks(&seen, "a").iter().map(|event| &event.data["agent_turn_id"]).collect();
-    assert_eq!(told, [&json!(first), &json!(second), &json!(third)]);
-    // A stream from the start tells the same events under the same ids.
+    let ended: Vec<&Value> = tasks(&seen, "a").iter().map(|event| &event.data["agent_turn_id"]).collect();
+    assert_eq!(ended, [&json!(first), &json!(second), &json!(third)]);
+    // A stream from the start has the same events with the same ids.
     let whole = server.events_until_end("a", &third).await;
-    let told = whole.iter().filter(|event| seen.iter().any(|earlier| earlier.id == event.id));
-    assert_eq!(told.cloned().collect::<Vec<_>>(), seen);
+    let seen_again = whole.iter().filter(|event| seen.iter().any(|earlier| earlier.id == event.id));
+    assert_eq!(seen_again.cloned().collect::<Vec<_>>(), seen);
     let ids: BTreeSet<&String> = whole.iter().map(|event| &event.id).collect();
     assert_eq!(ids.len(), whole.len(), "no id twice");
 }
@@ -205,7 +205,7 @@ laps:
     let refusals: Vec<&Value> =
         cards.iter().filter(|card| card["kind"] == "tool.result").map(|card| &card["content"]["result"]["error"]).collect();
     assert_eq!(refusals.len(), 2);
-    assert!(refusals.iter().all(|error| error["message"].as_str().is_some_and(|words| words.contains("title"))), "{refusals:?}");
+    assert!(refusals.iter().all(|error| error["message"].as_str().is_some_and(|message| message.contains("title"))), "{refusals:?}");
 }
 
 #[tokio::test]
@@ -249,7 +249,7 @@ async fn c_065_a_stop_while_queued_delivers() {
     assert_eq!(server.run(&queued).await["status"], "queued");
     assert_eq!(stop(&server, "a", &queued).await["status"], "stopped");
     assert_eq!(server.get("/v1/agents/a").await.ok()["queued"], 0);
-    assert_eq!(server.run(&active).await["status"], "active", "the active turn goes on");
+    assert_eq!(server.run(&active).await["status"], "active", "the active turn continues");
     assert_eq!(stop(&server, "a", &active).await["status"], "stopped");
     owes_nothing(&server, "a", &active, "canceled").await;
     owes_nothing(&server, "a", &queued, "canceled").await;
@@ -308,7 +308,7 @@ async fn c_067_submit_result_is_accepted_once_per_turn() {
 }
 
 #[tokio::test]
-async fn c_068_submit_result_validates_fields_that_stand_in_the_context_box() {
+async fn c_068_submit_result_validates_fields_that_are_in_the_context_box() {
     let server = server().await;
     let wanted = json!([{ "name": "title", "required": true }]);
     let first = server.enqueue_body("a", json!({ "input": r#"submit {"title": "one"}"#, "result_fields": wanted })).await;
@@ -360,7 +360,7 @@ async fn c_083_a_step_event_has_turn_step_and_phase() {
         assert_eq!(keys(step), BTreeSet::from(["agent_turn_id", "phase", "step_id"]));
         assert_eq!(step["agent_turn_id"], run);
     }
-    assert_eq!(steps[0]["step_id"], call["step_id"], "the tool was told the same step");
+    assert_eq!(steps[0]["step_id"], call["step_id"], "the tool got the same step");
     assert_eq!(steps[0]["step_id"], steps[1]["step_id"]);
     assert_ne!(steps[1]["step_id"], steps[2]["step_id"]);
 }

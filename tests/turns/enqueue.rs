@@ -1,4 +1,4 @@
-//! Enqueueing: what is written, what an idle agent makes of it, what a full queue says.
+//! Enqueueing: the rows that are written, the reaction of an idle agent, and the refusal of a full queue.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,13 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{Answer, Scene, Server, hex, until};
 
-use crate::look::{crowded, edges_taken, hammer, head, multiply, office, office_with, serve, spy, stop, theatre};
+use crate::support::{
+    crowded, edges_taken, hammer, head, multiply, serve, server_with_model, spy, stop, turn_server, turn_server_with_config,
+};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-/// Enqueues as a part of something larger.
+/// Enqueues with a trace.
 async fn enqueue_traced(server: &Server, agent: &str, input: &str) -> Answer {
     let request = server
         .request(Method::POST, &format!("/v1/agents/{agent}/enqueue"))
@@ -22,7 +24,7 @@ async fn enqueue_traced(server: &Server, agent: &str, input: &str) -> Answer {
 
 #[tokio::test]
 async fn c_022_the_inbox_row_holds_pointers_and_no_content() {
-    let server = office().await;
+    let server = turn_server().await;
     let secret = "the words themselves, call echo";
     let enqueued = enqueue_traced(&server, "ada", secret).await.ok();
     let run = enqueued["run_id"].as_str().expect("a run");
@@ -43,14 +45,14 @@ async fn c_022_the_inbox_row_holds_pointers_and_no_content() {
 
 #[tokio::test]
 async fn c_022_a_turn_carries_its_trace_and_lineage() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = enqueue_traced(&server, "ada", "hello").await.ok()["run_id"].as_str().expect("a run").to_owned();
     let view = server.ended(&run).await;
     assert_eq!((&view["trace_id"], &view["parent_step_id"]), (&json!(TRACE), &json!("step_of_the_parent")));
     let edge = &server.edges("ada").await[0];
     assert_eq!((&edge["trace_id"], &edge["parent_step_id"]), (&json!(TRACE), &json!("step_of_the_parent")));
-    assert!(server.inbox("ada").await[0]["source"].is_string(), "who asked is on record");
-    // Who names no trace gets one of its own.
+    assert!(server.inbox("ada").await[0]["source"].is_string(), "the caller is recorded");
+    // A request without a trace gets a new one.
     let other = server.enqueue("ada", "hello").await;
     let own = server.ended(&other).await["trace_id"].as_str().expect("a trace").to_owned();
     assert!(own.len() == 32 && own != TRACE);
@@ -58,7 +60,7 @@ async fn c_022_a_turn_carries_its_trace_and_lineage() {
 
 #[tokio::test]
 async fn c_023_an_enqueue_writes_its_edge() {
-    let server = office().await;
+    let server = turn_server().await;
     let enqueued = server.post("/v1/agents/ada/enqueue", json!({ "input": "hello" })).await.ok();
     let edges = server.edges("ada").await;
     assert_eq!(edges.len(), 1);
@@ -68,7 +70,7 @@ async fn c_023_an_enqueue_writes_its_edge() {
 
 #[tokio::test]
 async fn c_025_a_turn_behind_another_starts_queued_without_epoch() {
-    let server = office().await;
+    let server = turn_server().await;
     let first = server.enqueue("ada", "call echo").await;
     server.suspended("ada", &first).await;
     let second = server.post("/v1/agents/ada/enqueue", json!({ "input": "later" })).await.ok();
@@ -100,7 +102,7 @@ async fn c_026_dispatch_on_an_idle_agent_leases_it_and_writes_the_epoch_back() {
 
 #[tokio::test]
 async fn c_026_the_turn_that_leaves_promotes_the_next_with_its_epoch() {
-    let (server, model) = theatre(vec![Scene::Hang], "").await;
+    let (server, model) = server_with_model(vec![Scene::Hang], "").await;
     let database = server.database();
     database.batch("CREATE TABLE spy_rows (moved text, epoch bigint)");
     database.spy("spy_inbox", "UPDATE", "inbox", "INSERT INTO spy_rows VALUES (OLD.status || ' ' || NEW.status, NEW.epoch)");
@@ -125,7 +127,7 @@ async fn c_026_the_turn_that_leaves_promotes_the_next_with_its_epoch() {
 #[tokio::test]
 async fn c_027_an_action_leases_the_head_before_its_row_is_written() {
     let (server, _model, holder) = crowded(vec![Scene::Say("not asked")]).await;
-    // What the head is at the moment the row comes.
+    // Records the state of the head when the row is inserted.
     let database = server.database();
     database.batch("CREATE TABLE spy_rows (status text, epoch bigint, run text, row_status text)");
     let note = "INSERT INTO spy_rows SELECT status, epoch, lower(hex(run)), NEW.status FROM heads WHERE agent = NEW.agent";
@@ -148,7 +150,7 @@ async fn c_027_an_action_leases_the_head_before_its_row_is_written() {
 
 #[tokio::test]
 async fn c_027_an_action_for_a_busy_agent_is_refused_and_nothing_is_stored() {
-    let (server, model) = theatre(vec![Scene::Call(vec![("echo", json!({}))]), Scene::Hang], "").await;
+    let (server, model) = server_with_model(vec![Scene::Call(vec![("echo", json!({}))]), Scene::Hang], "").await;
     let run = server.enqueue("ada", "go").await;
     let refused = async |status: &str| {
         server.agent_is("ada", status).await;
@@ -168,7 +170,7 @@ async fn c_027_an_action_for_a_busy_agent_is_refused_and_nothing_is_stored() {
 
 #[tokio::test]
 async fn c_028_every_way_in_has_its_edge() {
-    let server = office().await;
+    let server = turn_server().await;
     let entered = server.enqueue("ada", "call echo").await;
     server.suspended("ada", &entered).await;
     let queued = server.enqueue_body("ada", json!({ "input": "later", "idempotency_key": "k" })).await;
@@ -186,7 +188,7 @@ async fn c_028_every_way_in_has_its_edge() {
 
 #[tokio::test]
 async fn c_028_a_hundred_enqueues_at_once_have_a_hundred_edges() {
-    let server = office().await;
+    let server = turn_server().await;
     let runs = hammer(&server, "ada", 100).await;
     let edges = server.edges("ada").await;
     let wanted: BTreeSet<&str> = runs.iter().map(String::as_str).collect();
@@ -198,7 +200,7 @@ async fn c_028_a_hundred_enqueues_at_once_have_a_hundred_edges() {
 
 #[tokio::test]
 async fn c_029_results_and_timeouts_have_their_report_edges() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo call brief call send").await;
     let echoed = server.claim("echo").await;
     server.report(&echoed, json!("in time")).await.ok();
@@ -207,7 +209,7 @@ async fn c_029_results_and_timeouts_have_their_report_edges() {
     server.report(&sent, json!("the last")).await.ok();
     server.ended(&run).await;
     assert_eq!(server.report(&sent, json!("again")).await.ok()["duplicate"], true);
-    // A result after the timeout is taken in too, and changes nothing.
+    // A result after the timeout is accepted as well, and changes nothing.
     let late = json!({ "agent_turn_id": run, "tool_call_id": timed_out["tool_call_id"], "status": "success", "result": "late" });
     assert_eq!(server.post("/v1/agents/ada/report", late).await.ok()["duplicate"], false);
     let edges = server.edges("ada").await;
@@ -222,14 +224,14 @@ async fn c_029_results_and_timeouts_have_their_report_edges() {
 
 #[tokio::test]
 async fn f_003_no_dispatch_is_lost_between_enqueueing_and_finishing() {
-    // Nothing looks around by itself: whoever ends a turn must see every turn that was enqueued before.
-    let server = office_with("limits: { sweep_interval: 1h }\n").await;
+    // No sweep comes in time: a worker that ends a turn must see every turn that was enqueued before.
+    let server = turn_server_with_config("limits: { sweep_interval: 1h }\n").await;
     let agents: Vec<String> = (0..10).map(|number| format!("agent-{number}")).collect();
     let client = async |agent: &str| {
         let mut runs = Vec::new();
         for number in 0..12 {
             let run = server.enqueue(agent, "short").await;
-            // Some wait for the end, some do not, so that enqueues meet ends at every moment.
+            // Some wait for the end and some do not, so that enqueues meet ends at every moment.
             if number % 3 == 0 {
                 server.ended(&run).await;
             }
@@ -248,7 +250,7 @@ async fn f_003_no_dispatch_is_lost_between_enqueueing_and_finishing() {
 
 #[tokio::test]
 async fn f_018_a_full_queue_answers_429_and_loses_nothing() {
-    let (server, model) = theatre(vec![Scene::Hang, Scene::Say("done")], ", queued_per_agent: 5").await;
+    let (server, model) = server_with_model(vec![Scene::Hang, Scene::Say("done")], ", queued_per_agent: 5").await;
     let first = server.enqueue("ada", "keeps the agent").await;
     model.asked_times(1).await;
     let answers = join_all((0..40).map(|_| server.post("/v1/agents/ada/enqueue", json!({ "input": "next" })))).await;
@@ -273,7 +275,7 @@ async fn f_018_a_full_queue_answers_429_and_loses_nothing() {
 
 #[tokio::test]
 async fn f_018_a_full_tenant_answers_429_and_recovers() {
-    let (server, _model) = theatre(vec![Scene::Hang], ", open_per_tenant: 3").await;
+    let (server, _model) = server_with_model(vec![Scene::Hang], ", open_per_tenant: 3").await;
     let runs = [server.enqueue("ada", "1").await, server.enqueue("ada", "2").await, server.enqueue("bob", "3").await];
     let refused = server.post("/v1/agents/eve/enqueue", json!({ "input": "4" })).await;
     assert_eq!((refused.status, refused.code()), (429, "tenant_full"));
@@ -283,8 +285,8 @@ async fn f_018_a_full_tenant_answers_429_and_recovers() {
 }
 
 #[tokio::test]
-async fn f_016_ten_thousand_queued_turns_of_one_agent_slow_nobody_down() {
-    let (server, model) = theatre(vec![Scene::Hang, Scene::Say("done")], ", queued_per_agent: 20000").await;
+async fn f_016_ten_thousand_queued_turns_of_one_agent_slow_no_other_agent_down() {
+    let (server, model) = server_with_model(vec![Scene::Hang, Scene::Say("done")], ", queued_per_agent: 20000").await;
     let first = server.enqueue("ada", "keeps the agent").await;
     model.asked_times(1).await;
     let queued = server.enqueue("ada", "one of many").await;
@@ -293,7 +295,7 @@ async fn f_016_ten_thousand_queued_turns_of_one_agent_slow_nobody_down() {
     let last = server.enqueue("ada", "the very last").await;
     let other = server.enqueue("bob", "in between").await;
     server.ended(&other).await;
-    // One end, one lease: however many wait, the next one is found at once, and it is the oldest.
+    // One end, one lease: however many turns are queued, the next one is found at once, and it is the oldest.
     stop(&server, "ada", &first).await;
     until("some hundreds are done", || async { (head(&server, "ada").await["queued"].as_i64() < Some(9_700)).then_some(()) }).await;
     let (most, left) =
@@ -302,7 +304,7 @@ async fn f_016_ten_thousand_queued_turns_of_one_agent_slow_nobody_down() {
     assert_eq!(server.number(&picture), 1, "the oldest first");
     let counted = "SELECT count(*) = (SELECT queued FROM heads WHERE agent = 'ada') FROM runs WHERE status = 'queued'";
     assert_eq!(server.number(counted), 1, "and none is lost");
-    // Nor does the end of the queue wait for its beginning to be called off.
+    // The last turn of the queue can be stopped before the first.
     assert_eq!(stop(&server, "ada", &last).await["status"], "stopped");
     assert_eq!(server.ended(&last).await["task_status"], "canceled");
 }

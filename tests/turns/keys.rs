@@ -1,4 +1,4 @@
-//! `Idempotency-Key`: a request that is made again under its key is answered as before, and nothing is done a second time.
+//! `Idempotency-Key`: a request that is sent again with its key gets the same answer, and nothing is done a second time.
 
 use futures_util::future::join_all;
 use reqwest::Method;
@@ -23,7 +23,7 @@ async fn keyed(server: &Server, path: &str, key: &str, body: &Value) -> Answer {
     server.send(server.request(Method::POST, path).header("idempotency-key", key).json(body)).await
 }
 
-/// The answer to a request, which is the same the second time.
+/// Sends a request twice, and asserts that both answers are the same. Returns the answer.
 async fn twice(server: &Server, path: &str, body: Value) -> Value {
     let first = keyed(server, path, "k", &body).await;
     let second = keyed(server, path, "k", &body).await;
@@ -46,7 +46,7 @@ fn outcome(call: &Value, result: &str) -> Value {
     body
 }
 
-/// A worker takes the write for a second and is never heard of again.
+/// A worker claims the write for a second and disappears, so that the call is parked.
 async fn park(server: &Server, run: &str) -> Value {
     let call = until("the write can be claimed", || async {
         let body = json!({ "worker": "doomed", "lease_s": 1 });
@@ -70,10 +70,10 @@ async fn every_post_made_twice_under_one_key_is_answered_the_same_and_done_once(
     assert_eq!(twice(&server, "/v1/tools/echo/release", held.clone()).await, json!({ "lost": [] }), "its own success is no loss");
     let again = server.claim("echo").await;
     assert_eq!(again["attempt"], 2);
-    assert_eq!(keyed(&server, "/v1/tools/echo/release", "k", &held).await.ok(), json!({ "lost": [] }), "whoever has it by now");
+    assert_eq!(keyed(&server, "/v1/tools/echo/release", "k", &held).await.ok(), json!({ "lost": [] }), "whichever worker has it by now");
     reused(&server, "/v1/tools/echo/release", json!({ "worker": "w", "calls": [] })).await;
     assert_eq!(keyed(&server, "/v1/tools/echo/release", "other", &held).await.ok()["lost"].as_array().map(Vec::len), Some(1));
-    assert_eq!(server.calls(&run).await[0]["status"], "claimed", "nobody else's hold was touched");
+    assert_eq!(server.calls(&run).await[0]["status"], "claimed", "no other worker's lease was changed");
     let report = "/v1/agents/ada/report";
     let reported = twice(&server, report, outcome(&again, "done")).await;
     assert_eq!(reported["duplicate"], false);
@@ -87,7 +87,7 @@ async fn every_post_made_twice_under_one_key_is_answered_the_same_and_done_once(
     let acted = twice(&server, "/v1/agents/ada/actions", json!({ "action_id": "click", "tool": "echo" })).await;
     let stop = json!({ "agent_turn_id": acted["agent_turn_id"], "reason": "enough" });
     assert_eq!(twice(&server, "/v1/agents/ada/stop", stop.clone()).await["status"], "stopped");
-    assert_eq!(server.post("/v1/agents/ada/stop", stop).await.ok()["status"], "ended", "without the key it says what it finds");
+    assert_eq!(server.post("/v1/agents/ada/stop", stop).await.ok()["status"], "ended", "without the key the answer has the current state");
     assert_eq!(server.number("SELECT count(*) FROM runs"), 2);
     assert_eq!(server.number("SELECT count(*) FROM inbox"), 4, "two beginnings, one result, one stop");
 }
@@ -127,7 +127,7 @@ async fn a_key_in_the_body_is_as_good_as_one_in_the_header() {
 }
 
 #[tokio::test]
-async fn a_decision_that_is_told_again_under_its_key_starts_nothing_a_second_time() {
+async fn a_decision_repeated_with_its_key_starts_nothing_a_second_time() {
     let mut server = server().await;
     let run = server.enqueue("ada", "call pay").await;
     let call = park(&server, &run).await;
@@ -136,7 +136,7 @@ async fn a_decision_that_is_told_again_under_its_key_starts_nothing_a_second_tim
     let answers = join_all((0..8).map(|_| keyed(&server, path, "k", &release))).await;
     assert!(answers.iter().all(|answer| answer.status == 200 && answer.body == answers[0].body), "{answers:?}");
     assert_eq!(server.kinds(&run).await.iter().filter(|kind| *kind == "call_released").count(), 1);
-    // It ran again, and again nobody knows how far it got. One decision was for one start.
+    // The write ran again, and its outcome is unknown again. One decision was for one start.
     park(&server, &run).await;
     let unmoved = async |server: &Server| {
         let seen = &server.calls(&run).await[0];
@@ -172,7 +172,7 @@ async fn a_repeated_enqueue_finds_its_turn_though_nothing_it_needed_is_there_any
     let action = json!({ "action_id": "click", "tool": "pay" });
     let acted = server.post("/v1/agents/eve/actions", action.clone()).await.ok();
     server.kill();
-    // The operator has taken both tools away.
+    // The operator has removed both tools.
     let file = server.folder().join("windlass.yaml");
     let config = std::fs::read_to_string(&file).expect("there is a configuration");
     std::fs::write(&file, config.replace(CONFIG, "")).expect("the configuration can be written");
@@ -183,7 +183,7 @@ async fn a_repeated_enqueue_finds_its_turn_though_nothing_it_needed_is_there_any
     assert_eq!(server.post("/v1/agents/eve/actions", action).await.ok()["run_id"], acted["run_id"]);
     let reordered = r#"{ "tools": ["echo"], "input": "call echo" }"#;
     let request = server.request(Method::POST, path).header("idempotency-key", "k").header("content-type", "application/json");
-    assert_eq!(server.send(request.body(reordered)).await.ok()["run_id"], first["run_id"], "the order of the fields says nothing");
+    assert_eq!(server.send(request.body(reordered)).await.ok()["run_id"], first["run_id"], "the order of the fields does not matter");
     reused(&server, path, json!({ "input": "something else" })).await;
     assert_eq!(server.number("SELECT count(*) FROM runs"), 2);
 }

@@ -1,4 +1,4 @@
-//! A chat-completions provider through the whole server: its failures are waited out, its answers arrive whole.
+//! A chat-completions provider through the whole server: its failures are retried, and its answers arrive complete.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ fn attempts(history: &[Value]) -> Vec<&Value> {
 }
 
 #[tokio::test]
-async fn a_429_is_waited_out_in_the_same_lap_and_holds_no_worker() {
+async fn status_429_is_retried_in_the_same_iteration_and_occupies_no_worker() {
     let model = FakeModel::start(vec![Scene::Fail(429, vec![("retry-after", "1")]), Scene::Say("done")]).await;
     let server = start(&model, "workers: 1, sweep_interval: 20ms").await;
     let began = Instant::now();
@@ -35,7 +35,7 @@ async fn a_429_is_waited_out_in_the_same_lap_and_holds_no_worker() {
     .await;
     let head = server.get("/v1/agents/a").await.ok();
     assert_eq!((&head["status"], &head["active_run_id"]), (&json!("running"), &json!(limited)));
-    // The only worker is free for somebody else meanwhile.
+    // The only worker is free for another agent meanwhile.
     let other = server.enqueue("other", "second").await;
     assert_eq!(server.ended(&other).await["task_status"], "success");
     assert_eq!(server.run(&limited).await["status"], "active", "the first still waits");
@@ -81,7 +81,7 @@ async fn server_errors_are_tried_until_the_attempts_are_used_up() {
     assert_eq!(model.asked().len(), 3);
     assert_eq!(attempts(&server.history(&run).await), ["upstream_error"; 3]);
     let text = server.content(&ended["deliverable_item_id"]).await["text"].to_string();
-    assert!(text.contains("as the test wants it"), "the deliverable says why: {text}");
+    assert!(text.contains("as the test wants it"), "the deliverable has the reason: {text}");
     assert_eq!(server.get("/v1/agents/a").await.ok()["status"], "idle");
 }
 
@@ -96,7 +96,7 @@ async fn an_overloaded_provider_that_recovers_is_no_failure() {
 }
 
 #[tokio::test]
-async fn a_cut_stream_is_tried_again_and_half_an_answer_is_never_kept() {
+async fn a_cut_stream_is_retried_and_half_an_answer_is_never_kept() {
     let model = FakeModel::start(vec![Scene::Cut("half an ans"), Scene::Say("a whole answer")]).await;
     let server = start(&model, "backoff: 10ms").await;
     let run = server.enqueue("a", "hello").await;
@@ -115,7 +115,7 @@ async fn a_request_the_provider_refuses_fails_at_once() {
         let run = server.enqueue("a", "hello").await;
         let ended = server.ended(&run).await;
         assert_eq!((&ended["task_status"], &ended["end_reason"]), (&json!("failed"), &json!({ "model_failed": code })));
-        assert_eq!(model.asked().len(), 1, "there is no second try");
+        assert_eq!(model.asked().len(), 1, "there is no second attempt");
         assert_eq!(server.cards(&ended["output_box_id"]).await.len(), 1, "there is a deliverable");
     }
 }
@@ -173,9 +173,9 @@ async fn a_call_of_an_unknown_tool_is_answered_to_the_model_and_never_made() {
     let run = server.enqueue("a", "go").await;
     assert_eq!(server.ended(&run).await["task_status"], "success");
     let asked = model.asked();
-    let told = asked[1]["messages"].as_array().and_then(|messages| messages.last()).expect("a message").clone();
-    assert_eq!(told["role"], "tool");
-    assert!(told["content"].as_str().is_some_and(|text| text.contains("unknown_tool")), "{told}");
+    let last_message = asked[1]["messages"].as_array().and_then(|messages| messages.last()).expect("a message").clone();
+    assert_eq!(last_message["role"], "tool");
+    assert!(last_message["content"].as_str().is_some_and(|text| text.contains("unknown_tool")), "{last_message}");
 }
 
 #[tokio::test]

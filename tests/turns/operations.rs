@@ -1,4 +1,4 @@
-//! What an operator meets: refusals to start, a clean stop; and content that survives as it is.
+//! The operator's view: refusals to start, a clean stop, and content that stays as it is.
 
 use std::{
     os::unix::fs::PermissionsExt,
@@ -20,7 +20,7 @@ agents:
 limits: { sweep_interval: 20ms }
 ";
 
-fn words(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -37,22 +37,22 @@ fn an_error_in_the_configuration_names_the_line_and_the_nearest_key() {
         ("agents: [\n", &["windlass.yaml"]),
     ];
     for (config, wanted) in cases {
-        let (status, said) = ServerBuilder::new(config).refuses();
+        let (status, stderr) = ServerBuilder::new(config).refuses();
         assert!(!status.success(), "{config}");
         for part in wanted {
-            assert!(said.contains(part), "{config} should say {part:?}: {said}");
+            assert!(stderr.contains(part), "{config} should give {part:?}: {stderr}");
         }
-        assert!(!said.contains("panicked"), "{said}");
+        assert!(!stderr.contains("panicked"), "{stderr}");
     }
 }
 
 #[test]
 fn a_database_that_is_down_is_named_by_host_and_port_and_not_by_its_password() {
-    // A listener that is gone: nothing answers at its address.
+    // The listener is closed, so nothing answers at its address.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
-    let (status, said) = ServerBuilder::new(&format!("store: {{ url: 'postgres://me:hunter2@{gone}/windlass' }}\n")).refuses();
+    let (status, stderr) = ServerBuilder::new(&format!("store: {{ url: 'postgres://me:hunter2@{gone}/windlass' }}\n")).refuses();
     assert!(!status.success());
-    assert!(said.contains(&format!("PostgreSQL at {gone}: the database cannot be reached")) && !said.contains("hunter2"), "{said}");
+    assert!(stderr.contains(&format!("PostgreSQL at {gone}: the database cannot be reached")) && !stderr.contains("hunter2"), "{stderr}");
 }
 
 #[tokio::test]
@@ -66,30 +66,30 @@ async fn tm_20_a_server_without_the_seal_key_of_its_store_is_refused_at_the_star
     let refused = async |server: Server, keys: &str| {
         let (server, status) = server.restart_or_die(&[(KEYS, keys)]).await.err().expect("it is refused");
         assert!(!status.success());
-        until("it says why", || async { server.log().contains("none of them opens what is sealed in it").then_some(()) }).await;
+        until("the reason is given", || async { server.log().contains("none of them opens what is sealed in it").then_some(()) }).await;
         assert!(!server.log().contains(keys), "{}", server.log());
         server
     };
     let server = refused(server, &second).await;
-    // With the earlier key behind the new one it starts, and seals with the new one from then on.
+    // With the earlier key after the new one the server starts, and seals with the new one from then on.
     let server = server.restart(&[(KEYS, &both)]).await;
     server.ended(&run).await;
     let server = refused(server, &first).await;
     let server = server.restart(&[(KEYS, &second)]).await;
-    // An operator who has lost the key for good can say so.
+    // An operator who has lost the key for good can say so by deleting the canary.
     server.database().batch("DELETE FROM seal_canary");
     let server = server.restart(&[(KEYS, &first)]).await;
     assert_eq!(server.ended(&run).await["agent_turn_id"].as_str(), server.ended(&run).await["agent_turn_id"].as_str());
-    let (status, said) = ServerBuilder::new(CONFIG).env(KEYS, "a1b2").refuses();
-    assert!(!status.success() && said.contains(KEYS) && said.contains("64 hexadecimal digits"), "{said}");
+    let (status, stderr) = ServerBuilder::new(CONFIG).env(KEYS, "a1b2").refuses();
+    assert!(!status.success() && stderr.contains(KEYS) && stderr.contains("64 hexadecimal digits"), "{stderr}");
 }
 
 #[test]
 fn a_script_that_cannot_be_read_is_an_error_at_the_start() {
     let config = "models: [ { name: play, provider: scripted, script: nowhere.yaml } ]\n";
-    let (status, said) = ServerBuilder::new(config).refuses();
+    let (status, stderr) = ServerBuilder::new(config).refuses();
     assert!(!status.success());
-    assert!(said.contains("nowhere.yaml"), "{said}");
+    assert!(stderr.contains("nowhere.yaml"), "{stderr}");
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn tm_14_sighup_reloads_the_tokens_and_ends_nothing() {
     let config = std::fs::read_to_string(&path).expect("the configuration");
     std::fs::write(&path, config.replace(server.token(), FRESH)).expect("it can be written");
     server.signal(Signal::HUP);
-    until("the log says so", || async { server.log().contains("auth.tokens was reloaded").then_some(()) }).await;
+    until("the log has the line", || async { server.log().contains("auth.tokens was reloaded").then_some(()) }).await;
     assert_eq!(server.get("/v1/agents/a").await.status, 401, "the old token is gone");
     server = server.with_token(FRESH);
     let run = server.enqueue("a", "hello").await;
@@ -156,7 +156,7 @@ async fn tm_14_sighup_reloads_the_tokens_and_ends_nothing() {
         let errors = || server.log().matches("could not be reloaded").count();
         let before = errors();
         server.signal(Signal::HUP);
-        until("the log says so", || async { (errors() > before).then_some(()) }).await;
+        until("the log has the line", || async { (errors() > before).then_some(()) }).await;
         assert_eq!(server.get("/v1/agents/a").await.status, 200, "the tokens stay as they are");
     }
     server.signal(Signal::TERM);
@@ -182,13 +182,13 @@ async fn tm_15_a_server_on_loopback_answers_no_other_host() {
 
 #[test]
 fn an_address_other_machines_can_reach_is_refused_without_a_proxy() {
-    let (status, said) = ServerBuilder::new("server: { listen: 0.0.0.0:7999 }\n").refuses();
+    let (status, stderr) = ServerBuilder::new("server: { listen: 0.0.0.0:7999 }\n").refuses();
     assert!(!status.success());
-    assert!(said.contains("behind_proxy") && said.contains("windlass.yaml:1"), "{said}");
+    assert!(stderr.contains("behind_proxy") && stderr.contains("windlass.yaml:1"), "{stderr}");
     let folder = ServerBuilder::new("");
     let out = Command::new(binary()).args(["serve", "--listen", "[::]:0"]).current_dir(folder.folder()).output().expect("the binary runs");
     assert!(!out.status.success());
-    assert!(words(&out).contains("behind_proxy"), "{}", words(&out));
+    assert!(output_text(&out).contains("behind_proxy"), "{}", output_text(&out));
     assert!(!folder.folder().join(".windlass").exists(), "nothing was made");
 }
 
@@ -214,18 +214,18 @@ async fn a_token_is_made_for_its_owner_only_when_none_is_configured() {
 #[test]
 fn an_unknown_crash_point_is_refused_and_so_is_any_behind_a_proxy() {
     for point in ["nowhere", "commit.suspend", "commit.suspend.before:0", "commit.suspend.before:x", ""] {
-        let (status, said) = ServerBuilder::new(CONFIG).env("WINDLASS_CRASH_AT", point).refuses();
+        let (status, stderr) = ServerBuilder::new(CONFIG).env("WINDLASS_CRASH_AT", point).refuses();
         assert!(!status.success(), "{point:?}");
-        assert!(said.contains("crash-points"), "{point:?}: {said}");
+        assert!(stderr.contains("crash-points"), "{point:?}: {stderr}");
     }
     let config = format!("{CONFIG}server: {{ behind_proxy: true }}\n");
-    let (status, said) = ServerBuilder::new(&config).env("WINDLASS_CRASH_AT", "commit.suspend.before").refuses();
+    let (status, stderr) = ServerBuilder::new(&config).env("WINDLASS_CRASH_AT", "commit.suspend.before").refuses();
     assert!(!status.success());
-    assert!(said.contains("behind_proxy"), "{said}");
+    assert!(stderr.contains("behind_proxy"), "{stderr}");
 }
 
 #[tokio::test]
-async fn health_is_told_without_a_token_and_nothing_else_is() {
+async fn health_needs_no_token_and_everything_else_does() {
     let server = ServerBuilder::new(CONFIG).start().await;
     for (path, status) in [("/healthz", 200), ("/readyz", 200), ("/v1/agents/a", 401), ("/healthz/x", 401), ("/", 401)] {
         let answer = server.request(Method::GET, path).send().await.expect("an answer");
@@ -234,7 +234,7 @@ async fn health_is_told_without_a_token_and_nothing_else_is() {
     }
 }
 
-/// An item's answer as it is sent.
+/// The raw body of an item's answer.
 async fn raw_item(server: &Server, id: &Value) -> String {
     let path = format!("/v1/windlass/items/{}", id.as_str().expect("an id"));
     let answer = server.request(Method::GET, &path).bearer_auth("test-token-of-22-characters").send().await.expect("an answer");

@@ -1,4 +1,4 @@
-//! Recovery: killed servers, dead tool workers, stale owners, broken rows.
+//! Recovery: killed servers, dead tool workers, stale owners, unreadable rows.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ async fn c_084_an_owner_that_lost_the_gate_stops_at_once_and_leaves_nothing_behi
     let server = ServerBuilder::new(&config).file("play.yaml", script).start().await;
     let run = server.enqueue("a", "go").await;
     let old = server.agent_is("a", "running").await["turn_epoch"].as_u64().expect("an epoch");
-    // Another owner moves the head while this one's model call is in flight.
+    // Another owner moves the head while this owner's model call is in flight.
     let moved = server.database().execute("UPDATE heads SET epoch = epoch + 1, seq = seq + 1 WHERE agent = 'a'");
     assert_eq!(moved, Ok(1));
     let call = server.claim("echo").await;
@@ -72,7 +72,7 @@ async fn c_085_a_killed_owners_turn_is_taken_over_under_a_new_epoch() {
     server.kill();
     let server = server.restart(&[]).await;
     let ended = server.ended(&run).await;
-    assert_eq!((&ended["task_status"], &ended["iteration"]), (&json!("success"), &json!(2)), "the lap is the same lap");
+    assert_eq!((&ended["task_status"], &ended["iteration"]), (&json!("success"), &json!(2)), "the iteration is the same");
     assert!(ended["turn_epoch"].as_u64() > before["turn_epoch"].as_u64(), "{ended} {before}");
     assert_eq!(server.kinds(&run).await.iter().filter(|kind| *kind == "taken_over").count(), 1);
     assert_eq!(deliverables(&server, &run).await, 1);
@@ -130,7 +130,7 @@ async fn f_002_no_enqueue_runs_twice_however_long_no_worker_is_free() {
         runs.push((agent, server.enqueue(agent, "one").await));
         runs.push((agent, server.enqueue(agent, "two").await));
     }
-    // Many passes of the sweep find nobody free.
+    // The sweep finds no free worker in many passes.
     let began = Instant::now();
     until("time without a worker", || async { (began.elapsed() > Duration::from_millis(600)).then_some(()) }).await;
     assert_eq!(model.asked().len(), 1);
@@ -191,7 +191,7 @@ async fn f_005_a_turn_that_kills_its_owner_again_and_again_is_parked_with_the_ev
     let head = server.agent_is("a", "suspended").await;
     assert_eq!((&head["parked"], &head["active_run_id"]), (&json!("owners_lost"), &json!(run)));
     assert_eq!(server.kinds(&run).await.iter().filter(|kind| *kind == "taken_over").count(), 5);
-    assert_eq!(model.asked().len(), 5, "nobody tries a sixth time");
+    assert_eq!(model.asked().len(), 5, "there is no sixth attempt");
     server.post("/v1/windlass/reconcile", json!({ "run_id": run, "action": "resume" })).await.ok();
     assert_eq!(server.ended(&run).await["task_status"], "success", "a person let it go on");
 }
@@ -222,7 +222,7 @@ async fn f_006_one_corrupt_row_never_stops_the_sweep() {
     })
     .await;
     assert!(server.log().contains("quarantined"), "{}", server.log());
-    // It stays visible, refuses politely, and costs nobody else anything.
+    // It stays visible, refuses with a clear error, and has no effect on other agents.
     let head = server.get("/v1/agents/a").await.ok();
     assert_eq!((&head["status"], &head["active_run_id"]), (&json!("suspended"), &json!(broken)));
     let run = server.get(&format!("/v1/windlass/runs/{broken}")).await;
@@ -232,7 +232,7 @@ async fn f_006_one_corrupt_row_never_stops_the_sweep() {
 }
 
 #[tokio::test]
-async fn f_006_an_agent_whose_turn_cannot_be_read_goes_on_when_a_person_gives_the_turn_up() {
+async fn f_006_an_agent_whose_turn_cannot_be_read_continues_when_a_person_gives_the_turn_up() {
     for broken in ["UPDATE runs SET state = unhex('7b7d') WHERE agent = 'a'", "UPDATE stretches SET events = '[[\"nonsense\",{}]]'"] {
         let mut server = server().await;
         let run = server.enqueue("a", "call quick").await;
@@ -251,8 +251,8 @@ async fn f_006_an_agent_whose_turn_cannot_be_read_goes_on_when_a_person_gives_th
         assert_eq!(ask().await.ok(), first, "under its key the same again");
         let ended = server.ended(&run).await;
         assert_eq!((&ended["task_status"], &ended["end_reason"]), (&json!("failed"), &json!("abandoned")));
-        let said = server.content(&ended["deliverable_item_id"]).await["text"].to_string();
-        assert!(said.contains("could not be read"), "{said}");
+        let text = server.content(&ended["deliverable_item_id"]).await["text"].to_string();
+        assert!(text.contains("could not be read"), "{text}");
         assert_eq!(server.calls(&run).await[0]["status"], "dropped");
         let next = next["run_id"].as_str().expect("a run");
         assert_eq!(server.ended(next).await["task_status"], "success", "the next one begins");
@@ -264,7 +264,7 @@ async fn f_006_an_agent_whose_turn_cannot_be_read_goes_on_when_a_person_gives_th
     }
 }
 
-/// A worker takes a call for a second and is never heard of again.
+/// A worker claims a call for a second and disappears.
 async fn die_with_a_call(server: &Server, tool: &str) -> Value {
     until("the call can be claimed", || async {
         let answer = server.post(&format!("/v1/tools/{tool}/claim"), json!({ "worker": "doomed", "lease_s": 1 })).await.ok();
@@ -290,7 +290,7 @@ async fn f_015_a_read_whose_worker_died_is_claimable_again_under_the_same_key() 
     assert!(server.kinds(&run).await.contains(&"lease_ended".to_owned()));
 }
 
-/// A write whose worker died, waiting for a person.
+/// A write whose worker died and which waits for a person.
 async fn parked_write(server: &Server, agent: &str) -> (String, Value) {
     let run = server.enqueue(agent, "call pay").await;
     let call = die_with_a_call(server, "pay").await;
@@ -343,7 +343,7 @@ async fn f_015_a_parked_write_can_be_released_to_run_once_more() {
 }
 
 #[tokio::test]
-async fn f_015_the_model_can_be_told_that_nobody_knows() {
+async fn f_015_the_unknown_outcome_can_be_reported_to_the_model() {
     let mut server = server().await;
     let (run, call) = parked_write(&server, "a").await;
     server.kill();

@@ -1,4 +1,4 @@
-//! Reports: what a tool's result, a deadline, a late or repeated result do to a turn.
+//! Reports: the effect of a result, a deadline, and a late or repeated result on a turn.
 
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, McpServer, Scene, Server, ServerBuilder, until};
@@ -23,7 +23,7 @@ async fn server_with(model: &FakeModel) -> Server {
     ServerBuilder::new(&format!("{CONFIG}{}", model.config())).start().await
 }
 
-/// Claims so many calls of a tool.
+/// Claims this number of calls of a tool.
 async fn claim_all(server: &Server, tool: &str, count: usize) -> Vec<Value> {
     let mut calls = Vec::new();
     while calls.len() < count {
@@ -56,7 +56,7 @@ async fn c_049_a_report_for_a_call_that_is_not_awaited_resumes_nothing() {
     let server = server_with(&model).await;
     let run = server.enqueue("a", "go").await;
     let call = server.claim("slow").await;
-    // The deadline stands for the result, and the second lap thinks.
+    // The timeout replaces the result, and the second iteration asks the model.
     model.asked_times(2).await;
     let before = server.agent_is("a", "running").await;
     let late = server.report(&call, json!("too late")).await;
@@ -68,8 +68,8 @@ async fn c_049_a_report_for_a_call_that_is_not_awaited_resumes_nothing() {
     let after = server.get("/v1/agents/a").await.ok();
     assert_eq!((&after["status"], &after["turn_epoch"]), (&before["status"], &before["turn_epoch"]));
     assert_eq!(server.run(&run).await["iteration"], 2);
-    assert_eq!(model.asked().len(), 2, "nothing was asked anew");
-    assert_eq!(model.hanging(), 1, "the call in flight goes on");
+    assert_eq!(model.asked().len(), 2, "nothing was asked again");
+    assert_eq!(model.hanging(), 1, "the call in flight continues");
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn c_052_the_last_result_leads_to_running_or_with_terminate_to_idle() {
     assert_eq!((&head["status"], &head["active_agent_turn_id"]), (&json!("idle"), &Value::Null));
     let ended = server.run(&run).await;
     assert_eq!((&ended["status"], &ended["task_status"], &ended["end_reason"]), (&json!("ended"), &json!("success"), &json!("terminated")));
-    assert_eq!(model.asked().len(), 1, "no second lap");
+    assert_eq!(model.asked().len(), 1, "no second iteration");
 }
 
 #[tokio::test]
@@ -182,7 +182,7 @@ async fn c_057_each_call_times_out_at_its_own_deadline() {
 }
 
 #[tokio::test]
-async fn c_057_a_write_that_somebody_holds_is_answered_by_its_deadline_too() {
+async fn c_057_the_deadline_also_ends_a_write_that_a_worker_has_claimed() {
     let tools = "tools: { external: [ { name: pay, effect: write, deadline: 300ms } ] }\nagents: { a: { tools: [pay] } }\n";
     let server = ServerBuilder::new(tools).start().await;
     let run = server.enqueue("a", "call pay").await;
@@ -194,7 +194,7 @@ async fn c_057_a_write_that_somebody_holds_is_answered_by_its_deadline_too() {
 }
 
 #[tokio::test]
-async fn c_058_after_a_timeout_the_deadline_is_gone_and_the_turn_goes_on_by_the_normal_way() {
+async fn c_058_after_a_timeout_the_deadline_is_gone_and_the_turn_continues_normally() {
     let model = FakeModel::start(vec![Scene::Call(vec![("quick", json!({}))]), Scene::Hang]).await;
     let server = server_with(&model).await;
     let run = server.enqueue("a", "go").await;
@@ -202,9 +202,9 @@ async fn c_058_after_a_timeout_the_deadline_is_gone_and_the_turn_goes_on_by_the_
     let head = server.agent_is("a", "running").await;
     assert_eq!((&head["resume_deadline"], &head["waiting_tool_count"]), (&Value::Null, &json!(0)));
     let messages = asked[1]["messages"].as_array().expect("messages");
-    let told = messages.last().expect("a last message");
-    assert_eq!((&told["role"], &told["tool_call_id"]), (&json!("tool"), &json!("c0")));
-    assert!(told["content"].as_str().is_some_and(|text| text.contains("deadline")), "{told}");
+    let last_message = messages.last().expect("a last message");
+    assert_eq!((&last_message["role"], &last_message["tool_call_id"]), (&json!("tool"), &json!("c0")));
+    assert!(last_message["content"].as_str().is_some_and(|text| text.contains("deadline")), "{last_message}");
     let history = server.history(&run).await;
     let kinds: Vec<&Value> = history.iter().map(|event| &event["kind"]).collect();
     assert_eq!(kinds, ["accepted", "leased", "lap_started", "replied", "reported", "lap_started"]);
@@ -212,7 +212,7 @@ async fn c_058_after_a_timeout_the_deadline_is_gone_and_the_turn_goes_on_by_the_
 }
 
 #[tokio::test]
-async fn c_058_a_timeout_that_passed_while_nobody_ran_fires_after_the_start() {
+async fn c_058_a_timeout_that_passed_while_no_server_ran_fires_after_the_start() {
     let mut server = server().await;
     let run = server.enqueue("a", "call slow").await;
     server.suspended("a", &run).await;
@@ -264,7 +264,7 @@ async fn c_081_a_tool_result_row_carries_turn_agent_epoch_call_status_wish_and_c
     assert_eq!(server.ended(&run).await["task_status"], "partial", "the row's wish and status decided the end");
 }
 
-/// The items of an output box without what is each run's own.
+/// The items of an output box without the fields that differ in every run.
 async fn shape(server: &Server, run: &str) -> Vec<(Value, Value)> {
     let ended = server.ended(run).await;
     let cards = server.cards(&ended["output_box_id"]).await;

@@ -1,4 +1,4 @@
-//! The states of a head, what each of them means, and what is told of them.
+//! The states of a head, what each of them means, and which events they produce.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,11 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use windlass_tests::{Scene, hex, until};
 
-use crate::look::{claim_all, crowded, edges_taken, head, moves, office, serve, spy, states, stop, theatre};
+use crate::support::{claim_all, crowded, edges_taken, head, moves, serve, server_with_model, spy, states, stop, turn_server};
 
 #[tokio::test]
 async fn c_010_the_store_refuses_a_status_that_is_none() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo").await;
     server.suspended("ada", &run).await;
     let database = server.database();
@@ -52,7 +52,7 @@ async fn c_011_heads_take_only_the_edges_of_the_state_machine() {
     server.agent_is("ada", "idle").await;
     let taken = edges_taken(&server, "ada");
     let taken: Vec<(&str, &str)> = taken.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect();
-    // A turn that ends and the next one's lease are one commit, so that the agent is never idle with work waiting.
+    // The end of a turn and the next one's lease are one commit, so the agent is never idle while work waits.
     let wanted = [
         ("idle", "dispatched"),
         ("dispatched", "running"),
@@ -69,10 +69,10 @@ async fn c_011_heads_take_only_the_edges_of_the_state_machine() {
 
 #[tokio::test]
 async fn c_011_under_load_no_other_edge_is_ever_taken() {
-    let server = office().await;
+    let server = turn_server().await;
     spy(&server);
-    let words = ["hello", "call echo", "call echo call send", "call last", "call brief"];
-    let inputs: Vec<String> = (0..50).map(|number| words[number % words.len()].to_owned()).collect();
+    let kinds = ["hello", "call echo", "call echo call send", "call last", "call brief"];
+    let inputs: Vec<String> = (0..50).map(|number| kinds[number % kinds.len()].to_owned()).collect();
     let enqueued = join_all(inputs.iter().map(|input| server.enqueue("ada", input))).await;
     let service = async {
         loop {
@@ -92,8 +92,8 @@ async fn c_011_under_load_no_other_edge_is_ever_taken() {
     serve(&server, "echo", 1).await;
     server.ended(action["run_id"].as_str().expect("a run")).await;
     let within = [("dispatched", "running"), ("running", "suspended"), ("suspended", "running")];
-    // The lease and the first step after it are one commit where a worker is at hand. A turn begins with the model, an action with its
-    // call, for which it waits.
+    // If a worker is free, the lease and the first step after it are one commit. A turn begins with the model, an action with its call, for
+    // which it waits.
     let begins = |kind: &str, to: &str| match kind {
         "turn" => ["dispatched", "running"].contains(&to),
         "ui_action" => ["dispatched", "suspended"].contains(&to),
@@ -124,7 +124,7 @@ async fn c_011_under_load_no_other_edge_is_ever_taken() {
 
 #[tokio::test]
 async fn c_012_idle_means_no_active_turn() {
-    let server = office().await;
+    let server = turn_server().await;
     assert_eq!(head(&server, "ada").await["active_agent_turn_id"], Value::Null, "before its first turn");
     let run = server.enqueue("ada", "call echo").await;
     server.suspended("ada", &run).await;
@@ -139,7 +139,7 @@ async fn c_012_idle_means_no_active_turn() {
 }
 
 #[tokio::test]
-async fn c_013_dispatched_means_leased_and_nobody_has_entered() {
+async fn c_013_dispatched_means_leased_and_not_entered() {
     let (server, model, holder) = crowded(vec![Scene::Say("done")]).await;
     let answer = server.post("/v1/agents/ada/enqueue", json!({ "input": "hello" })).await.ok();
     let run = answer["run_id"].as_str().expect("a run");
@@ -155,13 +155,13 @@ async fn c_013_dispatched_means_leased_and_nobody_has_entered() {
 
 #[tokio::test]
 async fn c_014_running_covers_reasoning_and_the_dispatch_of_tools() {
-    let (server, model) = theatre(vec![Scene::Call(vec![("echo", json!({})), ("send", json!({}))]), Scene::Hang], "").await;
+    let (server, model) = server_with_model(vec![Scene::Call(vec![("echo", json!({})), ("send", json!({}))]), Scene::Hang], "").await;
     spy(&server);
     let run = server.enqueue("ada", "go").await;
     server.suspended("ada", &run).await;
     let seen = moves(&server, "ada");
     let seen: Vec<(&str, i64)> = seen.iter().map(|seen| (seen.to.as_str(), seen.waiting)).collect();
-    // From entering to the moment both calls stand and can be claimed there is no state but running.
+    // The state is running from the start until both calls are stored and can be claimed.
     assert_eq!(seen, [("running", 0), ("suspended", 2)]);
     serve(&server, "echo", 1).await;
     serve(&server, "send", 1).await;
@@ -171,7 +171,7 @@ async fn c_014_running_covers_reasoning_and_the_dispatch_of_tools() {
 
 #[tokio::test]
 async fn c_015_the_waiting_count_agrees_with_the_waiting_set() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo call echo call echo call send").await;
     let calls = claim_all(&server, "echo", 3).await;
     let awaited = |calls: Vec<Value>| {
@@ -191,11 +191,11 @@ async fn c_015_the_waiting_count_agrees_with_the_waiting_set() {
 
 #[tokio::test]
 async fn c_015_count_and_set_agree_at_every_moment_of_a_busy_server() {
-    let server = office().await;
+    let server = turn_server().await;
     let agents: Vec<String> = (0..30).map(|number| format!("agent-{number}")).collect();
     let body = json!({ "input": "call echo call echo call echo call echo", "tools": ["echo"] });
     let runs = join_all(agents.iter().map(|agent| server.enqueue_body(agent, body.clone()))).await;
-    // One statement sees one moment.
+    // One statement reads one snapshot.
     let sql = "SELECT count(*) FROM heads AS h WHERE (h.status = 'suspended') <> (h.waiting > 0) OR h.waiting <>
                (SELECT count(*) FROM calls AS c WHERE c.run = h.run AND c.status IN ('waiting', 'claimed', 'parked', 'started'))";
     let database = server.database();
@@ -218,7 +218,7 @@ async fn c_015_count_and_set_agree_at_every_moment_of_a_busy_server() {
 #[tokio::test]
 async fn c_016_resuming_is_decided_by_the_waiting_set_in_whatever_order_results_come() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
-        let server = office().await;
+        let server = turn_server().await;
         let run = server.enqueue("ada", r#"call echo {"n":1} call echo {"n":2} call echo {"n":3}"#).await;
         let calls = claim_all(&server, "echo", 3).await;
         for (count, index) in order.into_iter().enumerate() {
@@ -228,9 +228,9 @@ async fn c_016_resuming_is_decided_by_the_waiting_set_in_whatever_order_results_
             server.report(&calls[index], calls[index]["arguments"]["n"].clone()).await.ok();
         }
         let view = server.ended(&run).await;
-        // The results go into the box in the order of the calls, so that the order they came in changes nothing.
-        let said = server.content(&view["deliverable_item_id"]).await;
-        assert_eq!(said["text"], "The results are: echo gave 1; echo gave 2; echo gave 3");
+        // The results are added to the box in the order of the calls, so the order of their arrival does not matter.
+        let deliverable = server.content(&view["deliverable_item_id"]).await;
+        assert_eq!(deliverable["text"], "The results are: echo gave 1; echo gave 2; echo gave 3");
     }
 }
 
@@ -250,53 +250,53 @@ async fn c_017_no_path_sets_expecting_correlation_id() {
     let run = head(&server, "ada").await["active_agent_turn_id"].clone();
     stop(&server, "ada", run.as_str().expect("a turn")).await;
     expects_nothing("idle").await;
-    // The boundary path, which could set it, does not either.
+    // The boundary path, which could set it, does not do so either.
     server.post("/v1/agents/ada/actions", json!({ "action_id": "click", "tool": "echo" })).await.ok();
     expects_nothing("suspended").await;
 }
 
 #[tokio::test]
 async fn c_018_activity_is_one_of_three_words() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo call send").await;
     serve(&server, "echo", 1).await;
     serve(&server, "send", 1).await;
     let events = server.events_until_end("ada", &run).await;
-    let told: Vec<(&str, Option<&str>)> = states(&events)
+    let shown: Vec<(&str, Option<&str>)> = states(&events)
         .iter()
         .map(|event| (event.data["status"].as_str().expect("a status"), event.data["metadata"]["activity"].as_str()))
         .collect();
     let thinking = ("running", Some("thinking"));
     let waiting = ("suspended", Some("awaiting_tool_result"));
-    assert_eq!(told, [thinking, waiting, waiting, waiting, thinking, ("idle", None)]);
-    let words = ["thinking", "executing_tool", "awaiting_tool_result"];
-    assert!(told.iter().filter_map(|(_, activity)| *activity).all(|activity| words.contains(&activity)));
+    assert_eq!(shown, [thinking, waiting, waiting, waiting, thinking, ("idle", None)]);
+    let activities = ["thinking", "executing_tool", "awaiting_tool_result"];
+    assert!(shown.iter().filter_map(|(_, activity)| *activity).all(|activity| activities.contains(&activity)));
 }
 
 #[tokio::test]
 async fn c_018_losing_the_events_changes_no_outcome() {
-    let server = office().await;
+    let server = turn_server().await;
     let mut journals = Vec::new();
     for agent in ["ada", "bob"] {
-        // Ada's reader goes away in the middle; nobody ever listens to Bob.
+        // Ada's reader disconnects in the middle; Bob has no reader at all.
         let mut reader = if agent == "ada" { Some(server.events(agent, None).await) } else { None };
         let run = server.enqueue(agent, "call echo").await;
         if let Some(stream) = &mut reader {
-            stream.next().await.expect("something is told");
+            stream.next().await.expect("an event arrives");
         }
         drop(reader);
         let call = server.claim("echo").await;
         server.report(&call, json!("the same")).await.ok();
         let view = server.ended(&run).await;
-        let said = server.content(&view["deliverable_item_id"]).await;
-        journals.push((server.kinds(&run).await, view["task_status"].clone(), said));
+        let deliverable = server.content(&view["deliverable_item_id"]).await;
+        journals.push((server.kinds(&run).await, view["task_status"].clone(), deliverable));
     }
     assert_eq!(journals[0], journals[1]);
 }
 
 #[tokio::test]
 async fn c_019_state_events_carry_the_current_tool_and_the_waiting_count() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo call send").await;
     serve(&server, "echo", 1).await;
     serve(&server, "send", 1).await;
@@ -311,14 +311,15 @@ async fn c_019_state_events_carry_the_current_tool_and_the_waiting_count() {
 
 #[tokio::test]
 async fn c_020_a_turn_resumes_only_when_nothing_is_awaited_any_more() {
-    let (server, model) = theatre(vec![Scene::Call(vec![("echo", json!({})), ("echo", json!({}))]), Scene::Say("done")], "").await;
+    let (server, model) =
+        server_with_model(vec![Scene::Call(vec![("echo", json!({})), ("echo", json!({}))]), Scene::Say("done")], "").await;
     spy(&server);
     let run = server.enqueue("ada", "go").await;
     let calls = claim_all(&server, "echo", 2).await;
     server.report(&calls[1], json!("second")).await.ok();
     let waits = head(&server, "ada").await;
     assert_eq!((&waits["status"], &waits["waiting_tool_count"]), (&json!("suspended"), &json!(1)));
-    // A repeated result does not stand for the missing one.
+    // A repeated result does not count for the missing one.
     assert_eq!(server.report(&calls[1], json!("second again")).await.ok()["duplicate"], true);
     assert_eq!(head(&server, "ada").await["waiting_tool_count"], 1);
     assert_eq!(model.asked().len(), 1, "the model is not asked before all results are in");
@@ -332,7 +333,7 @@ async fn c_020_a_turn_resumes_only_when_nothing_is_awaited_any_more() {
 
 #[tokio::test]
 async fn c_021_the_deadline_is_set_at_suspend_and_passes_without_outside_help() {
-    let server = office().await;
+    let server = turn_server().await;
     spy(&server);
     let run = server.enqueue("ada", "call brief call echo").await;
     let waits = server.suspended("ada", &run).await;
@@ -341,7 +342,7 @@ async fn c_021_the_deadline_is_set_at_suspend_and_passes_without_outside_help() 
     let deadline = suspended.deadline.expect("a suspend has a deadline");
     let created = server.number("SELECT created_at FROM calls WHERE tool = 'brief'");
     assert_eq!(deadline, created + 300, "the nearest of the calls' deadlines");
-    // Nobody reports on it and nobody asks for anything.
+    // No report and no request arrives.
     let timeout = until("the timeout is reported", || async { server.inbox_of("ada", "timeout").await.pop() }).await;
     assert_eq!((&timeout["result_status"], &timeout["status"]), (&json!("timeout"), &json!("consumed")));
     let after = head(&server, "ada").await;

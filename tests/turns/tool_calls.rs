@@ -1,4 +1,4 @@
-//! Tool calls: stored before they can be seen, awaited in a set, and what a result may decide.
+//! Tool calls: stored before they can be seen, awaited as a set, and what a result may decide.
 
 use std::collections::BTreeSet;
 
@@ -6,12 +6,12 @@ use futures_util::future::join;
 use serde_json::{Value, json};
 use windlass_tests::{Scene, Server};
 
-use crate::look::{claim_all, edges_taken, head, moves, office, serve, spy, theatre};
+use crate::support::{claim_all, edges_taken, head, moves, serve, server_with_model, spy, turn_server};
 
 #[tokio::test]
-async fn c_040_a_call_is_stored_before_anybody_can_be_told_to_run_it() {
-    let server = office().await;
-    // A row of `calls` is the command: before anybody can see it, its card must stand.
+async fn c_040_a_call_is_stored_before_any_service_can_claim_it() {
+    let server = turn_server().await;
+    // A row of `calls` is the command: its card must be stored before the row is visible.
     let database = server.database();
     database.batch("CREATE TABLE spy_calls (card text, boxed bigint, status text)");
     let note = "INSERT INTO spy_calls VALUES ((SELECT kind FROM items WHERE item = NEW.item),
@@ -32,7 +32,7 @@ async fn c_040_a_call_is_stored_before_anybody_can_be_told_to_run_it() {
 
 #[tokio::test]
 async fn c_042_suspending_sets_the_waiting_count_and_the_deadline() {
-    let server = office().await;
+    let server = turn_server().await;
     spy(&server);
     let run = server.enqueue("ada", "call echo call send call echo").await;
     server.suspended("ada", &run).await;
@@ -48,7 +48,7 @@ async fn c_042_suspending_sets_the_waiting_count_and_the_deadline() {
 
 #[tokio::test]
 async fn c_043_suspending_records_call_and_step_of_each_awaited_call() {
-    let (server, _model) = theatre(
+    let (server, _model) = server_with_model(
         vec![Scene::Call(vec![("echo", json!({})), ("send", json!({}))]), Scene::Call(vec![("echo", json!({}))]), Scene::Say("done")],
         "",
     )
@@ -56,7 +56,7 @@ async fn c_043_suspending_records_call_and_step_of_each_awaited_call() {
     let run = server.enqueue("ada", "go").await;
     server.suspended("ada", &run).await;
     let id = run.trim_start_matches("run_");
-    let (call, step) = (|number: u32| json!(format!("call_{id}_{number}")), |lap: u32| json!(format!("step_{id}_{lap}")));
+    let (call, step) = (|number: u32| json!(format!("call_{id}_{number}")), |iteration: u32| json!(format!("step_{id}_{iteration}")));
     let awaited = server.calls(&run).await;
     let recorded: Vec<(&Value, &Value)> = awaited.iter().map(|row| (&row["tool_call_id"], &row["iteration"])).collect();
     assert_eq!(recorded, [(&call(1), &json!(1)), (&call(2), &json!(1))]);
@@ -69,13 +69,13 @@ async fn c_043_suspending_records_call_and_step_of_each_awaited_call() {
     let third = server.claim("echo").await;
     assert_eq!((&third["tool_call_id"], &third["step_id"]), (&call(3), &step(2)));
     let open = server.run(&run).await["calls"]["open"].clone();
-    assert_eq!(open.as_array().map(Vec::len), Some(1), "the waiting set is the current lap's alone: {open}");
+    assert_eq!(open.as_array().map(Vec::len), Some(1), "only the current iteration is in the waiting set: {open}");
     assert_eq!(open[0]["tool_call_id"], call(3));
 }
 
 #[tokio::test]
 async fn c_044_suspending_leaves_no_expected_correlation() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo call send").await;
     server.suspended("ada", &run).await;
     let waits = head(&server, "ada").await;
@@ -89,20 +89,21 @@ async fn c_044_suspending_leaves_no_expected_correlation() {
 #[tokio::test]
 async fn c_045_suspending_moves_running_to_suspended() {
     let (server, _model) =
-        theatre(vec![Scene::Call(vec![("echo", json!({}))]), Scene::Call(vec![("echo", json!({}))]), Scene::Say("done")], "").await;
+        server_with_model(vec![Scene::Call(vec![("echo", json!({}))]), Scene::Call(vec![("echo", json!({}))]), Scene::Say("done")], "")
+            .await;
     spy(&server);
     let run = server.enqueue("ada", "two laps").await;
     serve(&server, "echo", 2).await;
     server.ended(&run).await;
     let taken = edges_taken(&server, "ada");
     let suspends: Vec<&(String, String)> = taken.iter().filter(|(_, to)| to == "suspended").collect();
-    assert_eq!(suspends.len(), 2, "one suspend per lap with calls: {taken:?}");
+    assert_eq!(suspends.len(), 2, "one suspend per iteration with calls: {taken:?}");
     assert!(suspends.iter().all(|(from, _)| from == "running"));
 }
 
 #[tokio::test]
 async fn c_046_a_terminating_tool_delivers_and_returns_to_idle() {
-    let (server, model) = theatre(vec![Scene::Call(vec![("last", json!({}))]), Scene::Say("never asked for")], "").await;
+    let (server, model) = server_with_model(vec![Scene::Call(vec![("last", json!({}))]), Scene::Say("never asked for")], "").await;
     spy(&server);
     let run = server.enqueue("ada", "go").await;
     let call = server.claim("last").await;
@@ -120,7 +121,7 @@ async fn c_046_a_terminating_tool_delivers_and_returns_to_idle() {
 
 #[tokio::test]
 async fn c_046_a_report_may_say_terminate_and_any_terminate_wins() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo call send").await;
     let echo = server.claim("echo").await;
     let send = server.claim("send").await;
@@ -132,7 +133,7 @@ async fn c_046_a_report_may_say_terminate_and_any_terminate_wins() {
     assert_eq!((&view["task_status"], &view["end_reason"]), (&json!("failed"), &json!("terminated")));
 }
 
-/// How a turn with one call ends whose result and report say this.
+/// Plays a turn with one call with this result and report. Returns how the turn ended.
 async fn end_with(server: &Server, tool: &str, result: Value, after: Option<&str>) -> String {
     let run = server.enqueue("ada", &format!("call {tool}")).await;
     let call = server.claim(tool).await;
@@ -146,7 +147,7 @@ async fn end_with(server: &Server, tool: &str, result: Value, after: Option<&str
 
 #[tokio::test]
 async fn c_047_a_valid_control_in_the_result_overrides() {
-    let server = office().await;
+    let server = turn_server().await;
     let control = |after: &str| json!({ "value": 1, "__cg_control": { "after_execution": after } });
     assert_eq!(end_with(&server, "echo", control("terminate"), None).await, "terminated");
     assert_eq!(end_with(&server, "last", control("suspend"), None).await, "answered");
@@ -157,7 +158,7 @@ async fn c_047_a_valid_control_in_the_result_overrides() {
 
 #[tokio::test]
 async fn c_047_an_invalid_control_in_the_result_is_ignored() {
-    let server = office().await;
+    let server = turn_server().await;
     for control in [
         json!({ "after_execution": "explode" }),
         json!({ "after_execution": "TERMINATE" }),
@@ -184,16 +185,16 @@ async fn c_047_an_invalid_control_in_the_result_is_ignored() {
 
 #[tokio::test]
 async fn f_014_models_that_reuse_call_ids_never_collide() {
-    // Every reply of this model numbers its calls c0, c1: in every lap, in every run, for every agent.
+    // Every reply of this model numbers its calls c0, c1: in every iteration, in every run, for every agent.
     let both = || Scene::Call(vec![("echo", json!({})), ("echo", json!({}))]);
     let turn = || vec![both(), both(), Scene::Say("done")];
-    let (server, model) = theatre([turn(), turn(), turn()].concat(), "").await;
+    let (server, model) = server_with_model([turn(), turn(), turn()].concat(), "").await;
     let mut ids = BTreeSet::new();
     for agent in ["ada", "ada", "bob"] {
         let run = server.enqueue(agent, "go").await;
-        for lap in 1..=2 {
+        for iteration in 1..=2 {
             for call in claim_all(&server, "echo", 2).await {
-                let result = json!({ "lap": lap, "of": call["tool_call_id"] });
+                let result = json!({ "lap": iteration, "of": call["tool_call_id"] });
                 assert!(ids.insert(call["tool_call_id"].to_string()), "{call} is new");
                 assert_eq!(server.report(&call, result).await.ok()["duplicate"], false);
             }
@@ -204,9 +205,9 @@ async fn f_014_models_that_reuse_call_ids_never_collide() {
         }
     }
     assert_eq!(ids.len(), 12);
-    // What the model is told of its second lap of the last turn: its own ids, and with each the result of that call.
-    let told = model.asked().pop().expect("it was asked")["messages"].clone();
-    let results: Vec<&Value> = told.as_array().expect("messages").iter().filter(|message| message["role"] == "tool").collect();
+    // The model's messages in the second iteration of the last turn: its own call ids, and with each the result of that call.
+    let messages = model.asked().pop().expect("it was asked")["messages"].clone();
+    let results: Vec<&Value> = messages.as_array().expect("messages").iter().filter(|message| message["role"] == "tool").collect();
     assert_eq!(results.iter().map(|result| result["tool_call_id"].as_str().expect("an id")).collect::<Vec<_>>(), ["c0", "c1", "c0", "c1"]);
     let numbers: Vec<bool> =
         results.iter().zip(1..).map(|(result, number)| result["content"].to_string().contains(&format!("_{number}\\\""))).collect();

@@ -1,4 +1,4 @@
-//! Waking up: what waits is taken first, in order, once; and nothing but the inbox and the guard decides.
+//! Waking up: waiting results are taken first, in order, once; only the inbox and the guard decide.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,15 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Scene, Server, hex, until};
 
-use crate::look::{
-    claim_all, crowded, each_ran_once, edges_taken, hammer, head, most_active, moves, office, office_with, row_status, serve, spy, stop,
-    theatre,
+use crate::support::{
+    claim_all, crowded, each_ran_once, edges_taken, hammer, head, most_active, moves, row_status, serve, server_with_model, spy, stop,
+    turn_server, turn_server_with_config,
 };
 
-/// Ada waits for so many calls of `echo`, and the only worker is kept by another agent: reports stay in the inbox.
+/// Ada waits for this number of calls of `echo`, and another agent occupies the only worker, so reports stay in the inbox.
 async fn waiting_unattended(calls: usize) -> (Server, FakeModel, String, Vec<Value>, String) {
     let asks = Scene::Call(vec![("echo", json!({})); calls]);
-    let (server, model) = theatre(vec![asks, Scene::Hang, Scene::Say("done")], ", workers: 1").await;
+    let (server, model) = server_with_model(vec![asks, Scene::Hang, Scene::Say("done")], ", workers: 1").await;
     let run = server.enqueue("ada", "go").await;
     let calls = claim_all(&server, "echo", calls).await;
     let holder = server.enqueue("holder", "keep the only worker").await;
@@ -38,7 +38,7 @@ async fn c_031_what_waits_is_taken_oldest_first_and_each_row_once() {
         server.report(&calls[index], json!(index)).await.ok();
     }
     let rows = server.inbox_of("ada", "tool_result").await;
-    assert!(rows.iter().all(|row| row["status"] == "pending"), "nobody was there to take them");
+    assert!(rows.iter().all(|row| row["status"] == "pending"), "no server was there to take them");
     assert_eq!(taken(&server, &run).await, [0_u64; 0]);
     stop(&server, "holder", &holder).await;
     server.ended(&run).await;
@@ -50,7 +50,7 @@ async fn c_031_what_waits_is_taken_oldest_first_and_each_row_once() {
 
 #[tokio::test]
 async fn c_031_many_reports_of_the_same_calls_at_once_are_taken_once_each() {
-    let server = office().await;
+    let server = turn_server().await;
     for _ in 0..5 {
         let run = server.enqueue("ada", "call echo call echo call echo call echo").await;
         let calls = claim_all(&server, "echo", 4).await;
@@ -68,8 +68,8 @@ async fn c_031_many_reports_of_the_same_calls_at_once_are_taken_once_each() {
 }
 
 #[tokio::test]
-async fn c_032_readers_of_the_head_hold_nobody_up() {
-    let server = office().await;
+async fn c_032_readers_of_the_head_block_no_writer() {
+    let server = turn_server().await;
     let database = server.database();
     database.hold_still();
     database.batch("SELECT * FROM heads; SELECT * FROM runs;");
@@ -81,12 +81,12 @@ async fn c_032_readers_of_the_head_hold_nobody_up() {
 }
 
 #[tokio::test]
-async fn c_032_a_write_that_lost_the_race_for_the_head_is_made_anew() {
-    let server = office().await;
+async fn c_032_a_write_that_lost_the_race_for_the_head_is_made_again() {
+    let server = turn_server().await;
     let run = server.enqueue("ada", "wait 1000 and answer").await;
     server.agent_is("ada", "running").await;
     let moved = server.database().execute("UPDATE heads SET seq = seq + 1 WHERE agent = 'ada' AND status = 'running'");
-    assert_eq!(moved, Ok(1), "somebody else moved the head on");
+    assert_eq!(moved, Ok(1), "another owner moved the head");
     let view = server.ended(&run).await;
     assert_eq!(view["task_status"], "success");
     assert_eq!(server.kinds(&run).await, ["accepted", "leased", "lap_started", "replied", "ended"], "nothing was written twice");
@@ -95,7 +95,7 @@ async fn c_032_a_write_that_lost_the_race_for_the_head_is_made_anew() {
 
 #[tokio::test]
 async fn c_033_a_row_without_a_turn_becomes_an_error_and_nothing_else_changes() {
-    let server = office().await;
+    let server = turn_server().await;
     let other = server.enqueue("bob", "call send").await;
     server.suspended("bob", &other).await;
     let run = server.enqueue("ada", "call echo").await;
@@ -147,7 +147,7 @@ async fn c_033_a_row_without_an_epoch_is_taken_under_the_one_its_turn_was_leased
 
 #[tokio::test]
 async fn c_034_a_lease_raises_the_epoch_and_shows_where_the_turn_comes_from() {
-    let server = office().await;
+    let server = turn_server().await;
     for number in 1..=3_u64 {
         let trace = format!("{number:032x}");
         let request = server
@@ -169,8 +169,8 @@ async fn c_034_a_lease_raises_the_epoch_and_shows_where_the_turn_comes_from() {
 
 #[tokio::test]
 async fn c_035_a_queued_turn_is_promoted_when_its_agent_gets_free() {
-    // Nothing looks around by itself, so that only the end of a turn can bring on the next.
-    let server = office_with("limits: { sweep_interval: 1h }\n").await;
+    // No sweep comes in time, so only the end of a turn can start the next.
+    let server = turn_server_with_config("limits: { sweep_interval: 1h }\n").await;
     let runs = [
         server.enqueue("ada", "call echo").await,
         server.enqueue("ada", "call send").await,
@@ -217,7 +217,7 @@ async fn c_037_what_waits_is_drained_in_one_batch_in_time_order() {
 }
 
 #[tokio::test]
-async fn c_037_a_stop_among_results_counts_from_where_it_stands() {
+async fn c_037_a_stop_among_results_takes_effect_at_its_place() {
     let (server, _model, run, calls, holder) = waiting_unattended(3).await;
     server.report(&calls[0], json!(1)).await.ok();
     server.database().slip_in("ada", "stop", Some(&run), None);
@@ -234,10 +234,10 @@ async fn c_037_a_stop_among_results_counts_from_where_it_stands() {
 
 #[tokio::test]
 async fn c_038_a_suspended_turn_takes_results_timeouts_and_stops_by_their_type() {
-    let server = office().await;
+    let server = turn_server().await;
     let run = server.enqueue("ada", "call echo call brief call send").await;
     let send = server.claim("send").await;
-    // Not the first call, nor one that anybody announced to wait for.
+    // The result is for neither the first call nor a particular one that the run waits for.
     server.report(&send, json!("the last call first")).await.ok();
     until("the timeout is taken", || async { (taken(&server, &run).await == [3, 2]).then_some(()) }).await;
     let waits = head(&server, "ada").await;
@@ -255,7 +255,7 @@ async fn c_038_a_suspended_turn_takes_results_timeouts_and_stops_by_their_type()
 #[tokio::test]
 async fn c_038_reports_of_many_kinds_in_any_order_lead_to_the_same_end() {
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
-        let server = office().await;
+        let server = turn_server().await;
         let run = server.enqueue("ada", "call echo call echo call echo call echo").await;
         let calls = claim_all(&server, "echo", 4).await;
         let report = |index: usize| {
@@ -267,17 +267,17 @@ async fn c_038_reports_of_many_kinds_in_any_order_lead_to_the_same_end() {
             report(index).await.ok();
         }
         let view = server.ended(&run).await;
-        let said = server.content(&view["deliverable_item_id"]).await["text"].as_str().expect("words").to_owned();
-        let places: Vec<Option<usize>> = ["success", "failed", "canceled", "partial"].iter().map(|word| said.find(word)).collect();
-        assert!(places.windows(2).all(|pair| pair[0].is_some() && pair[0] < pair[1]), "{said}");
+        let text = server.content(&view["deliverable_item_id"]).await["text"].as_str().expect("words").to_owned();
+        let places: Vec<Option<usize>> = ["success", "failed", "canceled", "partial"].iter().map(|word| text.find(word)).collect();
+        assert!(places.windows(2).all(|pair| pair[0].is_some() && pair[0] < pair[1]), "{text}");
     }
 }
 
 #[tokio::test]
 async fn c_039_enqueues_are_never_merged_into_one_turn() {
-    let server = office().await;
+    let server = turn_server().await;
     spy(&server);
-    // The first turn is in the middle of its work while the others come.
+    // The first turn is in the middle of its work while the others arrive.
     let first = server.enqueue("ada", "call echo").await;
     let (more, _) = join(hammer(&server, "ada", 40), serve(&server, "echo", 1)).await;
     let runs = [vec![first], more].concat();
@@ -285,8 +285,8 @@ async fn c_039_enqueues_are_never_merged_into_one_turn() {
     assert_eq!(most_active(&server, "ada"), 1);
     for (number, run) in runs.iter().skip(1).enumerate() {
         let view = server.run(run).await;
-        let said = server.content(&view["deliverable_item_id"]).await;
-        assert_eq!(said["text"], format!("You said: number {number};"), "each turn heard its own enqueue, and that alone");
+        let deliverable = server.content(&view["deliverable_item_id"]).await;
+        assert_eq!(deliverable["text"], format!("You said: number {number};"), "each turn got its own input, and no other");
         assert_eq!(server.cards(&view["context_box_id"]).await.len(), 1);
     }
     let leases = moves(&server, "ada").into_iter().filter(|seen| !seen.is_same_run() && seen.new_run.is_some());

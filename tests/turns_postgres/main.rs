@@ -1,7 +1,7 @@
-//! What the turn machine promises, over the real binary, on PostgreSQL with NATS: the tests of `tests/turns`, word for word.
+//! The promises of the turn machine, with the real binary, on PostgreSQL with NATS: the tests of `tests/turns`, unchanged.
 //!
-//! The harness knows by this program's name where its servers belong. What runs on one store only is in the two modules that say so,
-//! each with its reason; a test of tidy holds the two lists of modules together.
+//! The harness recognises the store from this program's name. Two modules contain the tests for one store only, each with its reason; a
+//! test in tidy compares the two lists of modules.
 
 #[path = "../turns/additions.rs"]
 mod additions;
@@ -17,8 +17,6 @@ mod deliver;
 mod enqueue;
 #[path = "../turns/keys.rs"]
 mod keys;
-#[path = "../turns/look.rs"]
-mod look;
 #[path = "../turns/models.rs"]
 mod models;
 #[path = "../turns/operations.rs"]
@@ -29,6 +27,8 @@ mod recovery;
 mod report;
 #[path = "../turns/states.rs"]
 mod states;
+#[path = "../turns/support.rs"]
+mod support;
 #[path = "../turns/tool_calls.rs"]
 mod tool_calls;
 #[path = "../turns/wakeup.rs"]

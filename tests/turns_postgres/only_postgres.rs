@@ -1,7 +1,7 @@
-//! What is told of PostgreSQL only: every other test of the turn machine runs on both stores. No numbered requirement is shown here.
+//! Tests for PostgreSQL only: every other test of the turn machine runs on both stores. These show no numbered requirement.
 //!
-//! - A database of a newer version: of SQLite every byte is compared instead (`tests/turns/only_sqlite.rs`).
-//! - Where the harness puts its servers: without this, the other tests could run on SQLite twice.
+//! - A database of a newer version: for SQLite every byte is compared instead (`tests/turns/only_sqlite.rs`).
+//! - The store of the harness's servers: without this test, the others could run on SQLite twice.
 
 use windlass_tests::{ServerBuilder, Store};
 
@@ -19,9 +19,9 @@ async fn a_database_of_a_newer_version_is_refused_and_its_rows_are_left_alone() 
         "a later version"
     );
     let before = database.snapshot();
-    let (status, said) = server.refuses();
+    let (status, stderr) = server.refuses();
     assert!(!status.success());
-    assert!(said.contains("schema version"), "{said}");
+    assert!(stderr.contains("schema version"), "{stderr}");
     assert_eq!(database.snapshot(), before);
 }
 

@@ -1,7 +1,7 @@
-//! The least a correct engine must do for the durable tool loop, and nothing else: what is left is storage.
+//! The minimum of work that a correct engine must do for the durable tool loop. Everything but storage is left out.
 //!
-//! `ceiling FILE` and `ceiling postgres://…` make eight ordered durable writes per run: start, 3 × (model reply + tool job),
-//! 3 × result, end. A writer takes whatever is waiting into one transaction; on PostgreSQL two do, each with one statement.
+//! `ceiling FILE` and `ceiling postgres://…` make eight ordered durable writes per run: start, 3 × (model reply + tool job), 3 × result,
+//! end. A writer puts all waiting writes into one transaction. On PostgreSQL there are two writers, and each transaction is one statement.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,7 +15,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 use windlass_bench::{ITERATIONS, Measured, Meter, model_reply, resumed_after_us, setting, tool_result};
 
-/// Writes taken into one transaction.
+/// The largest number of writes in one transaction.
 const GROUP_MAX: usize = 256;
 
 const SCHEMA: &str = "CREATE TABLE runs(id BIGINT PRIMARY KEY, state INT NOT NULL, input TEXT, output TEXT);
@@ -86,7 +86,7 @@ async fn take_waiting(waiting: &Waiting) -> Vec<Write> {
     group
 }
 
-/// A connection of its own; each group is one statement over arrays, so one round trip and one commit.
+/// A writer with a connection of its own. Each group is one statement over arrays, so it costs one round trip and one commit.
 async fn write_arrays(url: String, waiting: Waiting) -> Result<(), tokio_postgres::Error> {
     let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
     tokio::spawn(connection);
@@ -138,7 +138,7 @@ async fn make_tables(url: &str) -> Result<(), tokio_postgres::Error> {
     client.batch_execute(SCHEMA).await
 }
 
-/// Starts whatever writes to this place. Returns the folder whose bytes count.
+/// Starts the writers for this database. Returns the folder whose bytes are counted.
 async fn start_writers(place: &str, writes: mpsc::UnboundedReceiver<Write>) -> PathBuf {
     if !place.starts_with("postgres") {
         let path = PathBuf::from(place);
@@ -174,8 +174,8 @@ impl Ceiling {
         let began = Instant::now();
         let run = self.ids.fetch_add(1, Relaxed) as i64;
         self.write(vec![Row::Start { run, input: "i".repeat(200) }]).await;
-        for lap in 0..ITERATIONS as i64 {
-            let seq = 2 * lap;
+        for iteration in 0..ITERATIONS as i64 {
+            let seq = 2 * iteration;
             self.write(vec![Row::Event { run, seq, body: model_reply() }, Row::Job { run, seq }]).await;
             let (reply, replied) = oneshot::channel();
             let _ = self.tools.send(reply);

@@ -1,4 +1,4 @@
-//! Measures two builds in turns and says which metrics of the new one are worse. `scripts/bench compare REV` builds the
+//! Measures two builds alternately and reports which metrics of the new one are worse. `scripts/bench compare REV` builds the
 //! revisions and starts this program.
 //!
 //! `compare OLD NEW ELAPSED_S`: two folders with the programs of each build, and the seconds that the builds took. Each line runs

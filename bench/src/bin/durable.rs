@@ -1,10 +1,9 @@
-//! The durable tool loop driven through the engine, in the same run as the ceiling program, and what the two have to do with
-//! each other.
+//! Measures the durable tool loop through the engine, and the ceiling program in the same execution, and compares the two.
 //!
-//! `durable [DIR]` prints one JSON line for the ceiling and one for the engine with an in-process tool, in `ROUNDS` (3) rounds, for a
-//! shared machine is not equally fast from one minute to the next; then one for the engine with a tool that is claimed, and one with
-//! the ratios, each the median of its rounds. `durable postgres` does the same on a private PostgreSQL, each on a database that was
-//! made for it.
+//! `durable [DIR]` prints one JSON line for the ceiling and one for the engine with an in-process tool, in each of `ROUNDS` (3) rounds,
+//! because the speed of a shared machine changes from one minute to the next. Then it prints one line for the engine with a claimed tool,
+//! and one with the ratios, each the median of its rounds. `durable postgres` does the same on a private PostgreSQL, with a new database
+//! for each measurement.
 
 use std::{
     ffi::OsStr,
@@ -31,11 +30,12 @@ use windlass_kernel::{AgentKey, EffectClass, RequestedCall, TaskStatus, ToolName
 use windlass_ports::{Executor, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolCall, ToolReport};
 use windlass_tests::postgres;
 
-/// What the binary ships with.
+/// The allocator of the released binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A model that answers at once: a call in each of the first laps, then the end. It notes how long each result took to come back.
+/// A model that replies immediately: with a call in each of the first iterations, then with the end. It records how long each result took
+/// to reach it.
 #[derive(Default)]
 struct Loop {
     tool: String,
@@ -65,7 +65,7 @@ impl Model for Loop {
     }
 }
 
-/// A tool whose work leaves the run as a job of its own, as the ceiling's does.
+/// A tool that does its work in a separate job, as the ceiling program does.
 struct Jobs(mpsc::UnboundedSender<oneshot::Sender<String>>);
 
 #[async_trait]
@@ -86,7 +86,7 @@ impl Executor for Jobs {
     }
 }
 
-/// An engine on its own database, and the model it drives.
+/// An engine on its own database, and its model.
 #[derive(Clone)]
 struct Bench {
     engine: Engine,
@@ -215,14 +215,14 @@ fn ceiling(place: &OsStr) -> Map<String, Value> {
     serde_json::from_str(&line).expect("the ceiling prints one JSON object")
 }
 
-/// A figure, which way it is bounded, and by what.
+/// The name of a figure, its value, the direction of its bound (`min`, `max`), and the bound.
 type Check = (&'static str, f64, &'static str, f64);
 
 fn number(fields: &Map<String, Value>, name: &str) -> f64 {
     fields.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN)
 }
 
-/// What holds on both databases.
+/// The checks that hold on both databases.
 fn common_checks(ceiling: &Map<String, Value>, engine: &Map<String, Value>) -> Vec<Check> {
     let ratio = |name: &str| number(engine, name) / number(ceiling, name);
     vec![("runs_per_s_of_ceiling", ratio("runs_per_s"), "min", 1.0 / 3.0), ("alone_p50_of_ceiling", ratio("run_c1_p50_ms"), "max", 2.5)]
@@ -241,7 +241,7 @@ fn sqlite_checks(ceiling: &Map<String, Value>, engine: &Map<String, Value>, clai
     checks
 }
 
-/// The engine in terms of the ceiling, and whether that is good enough: the same checks of every round, and their medians.
+/// The ratios of engine to ceiling and whether they pass: every round makes the same checks, and the medians are judged.
 fn verdict(rounds: &[Vec<Check>]) -> Value {
     let mut fields = Map::from_iter([("peer".to_owned(), json!("ratios"))]);
     let mut all_hold = true;
@@ -258,7 +258,7 @@ fn verdict(rounds: &[Vec<Check>]) -> Value {
     Value::Object(fields)
 }
 
-/// Each on a database of its own, made a moment before: what the planner believes of it is nothing.
+/// Measures each variant on a database created immediately before, so that the planner has no statistics of an earlier one.
 async fn on_postgres() {
     let server = postgres::Server::shared();
     let mut rounds = Vec::new();
@@ -278,7 +278,7 @@ async fn main() {
     if std::env::args().nth(1).as_deref() == Some("postgres") {
         return on_postgres().await;
     }
-    let place = Place::told_or_passing();
+    let place = Place::from_arguments();
     let mut rounds = Vec::new();
     for nth in 1..=setting("ROUNDS", 3) {
         let ceiling_fields = ceiling(place.below(&format!("ceiling-{nth}")).join("ceiling.db").as_ref());

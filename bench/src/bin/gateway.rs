@@ -1,5 +1,5 @@
-//! The Responses door in front of a scripted backend, everything durable: processor time per request, the first event and the first
-//! word compared with the backend's own, memory after many responses.
+//! The Responses door in front of a scripted backend, with everything durable. Measures processor time per request, the time to the first
+//! event and to the first text delta compared with the backend's own, and memory after many responses.
 //!
 //! `gateway BINARY` starts that binary in a folder of its own. `SECS` (5) per phase, `CLIENTS` (16), `RESPONSES` (100,000) stored
 //! before the memory is read.
@@ -29,9 +29,9 @@ struct Load {
     client: reqwest::Client,
     url: String,
     body: Value,
-    /// What the first event of interest has in it.
+    /// A text that marks the first event of interest.
     first: &'static str,
-    /// What every whole answer has in it.
+    /// A text that every complete answer contains.
     expected: &'static str,
 }
 
@@ -53,7 +53,7 @@ impl Load {
         (first.unwrap_or(whole), whole)
     }
 
-    /// So many clients, each with its next request when its last has ended.
+    /// Runs this many clients at the same time. Each sends its next request when its last has ended.
     async fn run(&self, clients: u64, enough: impl Fn(Duration, u64) -> bool + Copy) -> Vec<(u64, u64)> {
         let (began, sent) = (Instant::now(), AtomicU64::new(0));
         let one = || async {
@@ -117,9 +117,9 @@ async fn measure(binary: PathBuf) {
     let (clients, phase) = (setting("CLIENTS", 16), Duration::from_secs(setting("SECS", 5)));
     let pid = server.id();
 
-    let said = json!([{ "role": "user", "content": "hi" }]);
+    let messages = json!([{ "role": "user", "content": "hi" }]);
     let own =
-        load(format!("{backend}/v1/chat/completions"), json!({ "model": "fake", "stream": true, "messages": said }), "All ", "[DONE]");
+        load(format!("{backend}/v1/chat/completions"), json!({ "model": "fake", "stream": true, "messages": messages }), "All ", "[DONE]");
     let streamed = json!({ "model": "fake", "input": "hi", "stream": true });
     let event = load(door(), streamed.clone(), "response.created", "response.completed");
     let word = load(door(), streamed, "output_text.delta", "response.completed");

@@ -1,4 +1,5 @@
-//! A run of 500 laps with a 1 KB result each: what it stores for what it says, and what reading its context costs as it grows.
+//! One run of 500 iterations with a 1 KB result each: how much it stores per byte of content, and how the cost of reading its context
+//! grows.
 
 use std::{path::Path, sync::Arc, time::Instant};
 
@@ -11,10 +12,10 @@ use windlass_kernel::{AgentKey, BoxRange, EffectClass, HeadStatus, RequestedCall
 use windlass_ports::{Executor, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolCall, ToolReport};
 use windlass_store::{SqliteStore, StoreOptions};
 
-/// A model that calls its tool in every lap but the last.
-struct Laps(usize);
+/// A model that calls its tool in every iteration but the last.
+struct LongRun(usize);
 
-impl Model for Laps {
+impl Model for LongRun {
     fn call(&self, request: ModelRequest) -> ModelStream {
         let results = request.messages.iter().filter(|message| matches!(message, ModelMessage::ToolResult { .. })).count();
         let mut events = vec![Ok(ModelEvent::Text(model_reply()))];
@@ -37,7 +38,7 @@ impl Model for Laps {
     }
 }
 
-/// A tool that answers with 1 KB at once.
+/// A tool that returns 1 KB immediately.
 struct Kilobyte;
 
 #[async_trait]
@@ -56,10 +57,10 @@ impl Executor for Kilobyte {
     }
 }
 
-/// Drives one run of so many laps to its end.
-async fn drive(folder: &Path, laps: usize) -> (Engine, AgentKey, RunId) {
+/// Drives one run with this number of iterations to its end.
+async fn drive(folder: &Path, iterations: usize) -> (Engine, AgentKey, RunId) {
     std::fs::create_dir_all(folder).expect("a folder for the data");
-    let engine = engine::open(folder, Arc::new(Laps(laps)), Arc::new(Kilobyte), laps as u32);
+    let engine = engine::open(folder, Arc::new(LongRun(iterations)), Arc::new(Kilobyte), iterations as u32);
     let agent = engine::agent("long");
     let mut watch = engine.watch_agent(&agent);
     let run = engine::enqueue(&engine, &agent, "job").await;
@@ -69,7 +70,7 @@ async fn drive(folder: &Path, laps: usize) -> (Engine, AgentKey, RunId) {
     (engine, agent, run)
 }
 
-/// Nanoseconds per item of reading a run's whole context, the best of many.
+/// The best of many measurements of reading a run's whole context, in nanoseconds per item.
 async fn read_ns(engine: &Engine, agent: &AgentKey, range: BoxRange) -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..200 {
@@ -80,8 +81,8 @@ async fn read_ns(engine: &Engine, agent: &AgentKey, range: BoxRange) -> f64 {
     best
 }
 
-/// Bytes that the rows of the tables take, each row once, and of these the content. What pages, free space and indexes add is not in
-/// it: that is what storing costs.
+/// The bytes that the rows of the tables take, each row counted once, and the part of them that is content. Pages, free space and indexes
+/// are not included.
 fn row_bytes(db: &rusqlite::Connection) -> rusqlite::Result<(i64, i64)> {
     let tables = "SELECT sum(payload) FROM dbstat WHERE name IN (SELECT name FROM sqlite_schema WHERE type = 'table')";
     let rows = db.query_row(tables, [], |row| row.get(0))?;
@@ -89,7 +90,7 @@ fn row_bytes(db: &rusqlite::Connection) -> rusqlite::Result<(i64, i64)> {
     Ok((rows, content))
 }
 
-/// The size of a database after its log was folded back.
+/// The size of a database after a checkpoint of its WAL.
 fn settled_bytes(folder: &Path) -> (rusqlite::Connection, u64) {
     let file = folder.join("windlass.db");
     let db = rusqlite::Connection::open(&file).expect("the database opens");
@@ -99,14 +100,14 @@ fn settled_bytes(folder: &Path) -> (rusqlite::Connection, u64) {
 
 #[tokio::main]
 async fn main() {
-    let place = Place::told_or_passing();
+    let place = Place::from_arguments();
     let folder = place.path();
     let mut per_item = Vec::new();
-    for laps in [50, 500] {
-        let below = folder.join(laps.to_string());
-        let (engine, agent, run) = drive(&below, laps).await;
+    for iterations in [50, 500] {
+        let below = folder.join(iterations.to_string());
+        let (engine, agent, run) = drive(&below, iterations).await;
         let view = engine.views().run(&agent.tenant, run).await.expect("the store can be read").expect("the run is there");
-        assert_eq!(view.state.iteration as usize, laps, "every lap was run");
+        assert_eq!(view.state.iteration as usize, iterations, "every iteration was run");
         per_item.push(read_ns(&engine, &agent, view.state.output).await);
         engine.drain().await;
     }

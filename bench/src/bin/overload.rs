@@ -1,9 +1,9 @@
-//! One tenant at its limits, and another whose requests are timed: the p99 of the second tenant under that load, compared with the p99
-//! without it, in one run.
+//! One tenant at its limits, and another whose requests are timed. Compares the second tenant's p99 under that load with its p99 without
+//! the load, in one execution.
 //!
-//! `overload BINARY` starts that binary in a folder of its own. The first tenant holds streams of runs that wait, sockets with half a
-//! frame, bodies that do not end and silent connections, and sends requests from `LOUD` (16) clients as fast as it gets answers, most of
-//! them refusals. The second sends requests from `CLIENTS` (4) clients for `SECS` (5) seconds, without the load and with it.
+//! `overload BINARY` starts that binary in a folder of its own. The first tenant holds streams of waiting runs, sockets with half a frame,
+//! unfinished bodies and silent connections, and `LOUD` (16) clients send requests as fast as they get answers, most of which are refusals.
+//! The second tenant sends requests from `CLIENTS` (4) clients for `SECS` (5) seconds, without the load and with it.
 
 use std::{
     fs,
@@ -57,7 +57,7 @@ limits:
     command.spawn().expect("the binary starts")
 }
 
-/// One tenant's requests.
+/// A client of one tenant.
 #[derive(Clone)]
 struct Client {
     http: reqwest::Client,
@@ -85,7 +85,7 @@ impl Client {
         stream
     }
 
-    /// Microseconds of every request of so many clients, each of which sends its next request when it has its answer.
+    /// Runs this many clients, each of which sends its next request when it has its answer. Returns the microseconds of every request.
     async fn times(&self, clients: u64, phase: Duration) -> Vec<u64> {
         let began = Instant::now();
         let one = || async {
@@ -102,7 +102,7 @@ impl Client {
     }
 }
 
-/// What the first tenant holds open until it is dropped.
+/// The connections and streams that the first tenant holds open until this is dropped.
 struct Held {
     _connections: Vec<TcpStream>,
     _streams: Vec<reqwest::Response>,
@@ -145,7 +145,7 @@ async fn hold(loud: &Client) -> Held {
         connections.push(TcpStream::connect(ADDRESS).await.expect("a connection"));
     }
     let mut streams = Vec::new();
-    // Some places are left for the requests that it sends meanwhile.
+    // Some permits are left for the requests that the tenant sends meanwhile.
     while streams.len() < REQUESTS / 2 {
         let url = format!("http://{ADDRESS}/v1/responses/{waiting}?stream=true");
         let stream = loud.http.get(url).bearer_auth(loud.token).send().await.expect("the server answers");

@@ -1,7 +1,7 @@
-//! Many streams of words at once: how long a word waits for the flush before it is announced, and what the flushes cost.
+//! Many concurrent streams: how long a delta waits for the flush before the reader gets it, and what the flushes cost.
 //!
-//! `streams [DIR]` follows `STREAMS` runs (1,000) of `RATE` words a second (50), each with a reader beside it, and prints one JSON
-//! line about `SECS` seconds (30) in which all of them speak. Every word says when the model spoke it.
+//! `streams [DIR]` follows `STREAMS` runs (1,000) that stream `RATE` deltas per second (50), each with a reader, and prints one JSON line
+//! about `SECS` seconds (30) in which all of them stream. Every delta contains the time at which the model sent it.
 
 use std::{
     fs,
@@ -26,31 +26,31 @@ use windlass_engine::{Engine, Respond, Responded};
 use windlass_kernel::{Budgets, EffectClass, ItemKind, Manifest, TaskStatus, ToolName, content};
 use windlass_ports::{Executor, Lineage, Model, ModelEvent, ModelRequest, ModelStream, ToolCall, ToolReport};
 
-/// What the binary ships with.
+/// The allocator of the released binary.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A model that speaks at an even pace; no two runs begin at the same moment.
-struct Speaker {
-    words: u64,
+/// A model that sends deltas at a constant rate. The starts of the runs are spread, so that no two begin at the same moment.
+struct StreamingModel {
+    deltas: u64,
     pause: Duration,
     begun: AtomicU64,
     streams: u64,
 }
 
-impl Model for Speaker {
+impl Model for StreamingModel {
     fn call(&self, _request: ModelRequest) -> ModelStream {
         let shift = self.pause.mul_f64(self.begun.fetch_add(1, Relaxed) as f64 / self.streams as f64);
         let mut beat = tokio::time::interval_at(Instant::now() + shift, self.pause);
         beat.set_missed_tick_behavior(MissedTickBehavior::Burst);
-        let words = stream::unfold((beat, self.words), |(mut beat, left)| async move {
+        let deltas = stream::unfold((beat, self.deltas), |(mut beat, left)| async move {
             if left == 0 {
                 return None;
             }
             beat.tick().await;
             Some((Ok(ModelEvent::Text(format!("{:016x} ", now_us()))), (beat, left - 1)))
         });
-        words.boxed()
+        deltas.boxed()
     }
 
     fn provider(&self) -> &str {
@@ -62,7 +62,7 @@ impl Model for Speaker {
     }
 }
 
-/// No tool is called here.
+/// An executor without tools.
 struct Nothing;
 
 #[async_trait]
@@ -80,7 +80,7 @@ impl Executor for Nothing {
     }
 }
 
-/// Seconds that all speak before they are listened to, and go on afterwards: it takes one to begin a thousand.
+/// Seconds of streaming before and after the measured interval. Starting a thousand runs takes about one second.
 const MARGIN_S: u64 = 2;
 
 async fn begin(engine: &Engine) -> Responded {
@@ -103,28 +103,28 @@ async fn begin(engine: &Engine) -> Responded {
     engine.respond(request).await.expect("the engine takes the run")
 }
 
-/// When a word was spoken, and how long it took from there to a reader.
-type Heard = (u64, u64);
+/// The time at which the model sent a delta, and the delay until a reader had it.
+type Seen = (u64, u64);
 
-/// Follows a run as a door does. The last words come with the answer.
-async fn follow(engine: Engine, taken: Responded) -> Vec<Heard> {
+/// Follows a run as a door does. The final answer also contains the last deltas.
+async fn follow(engine: Engine, taken: Responded) -> Vec<Seen> {
     let mut news = engine.watch_agent(&taken.agent).from_before();
     let mut rests = taken.begun.expect("no key was used").rests;
-    let mut heard = Vec::new();
+    let mut seen = Vec::new();
     loop {
         tokio::select! {
             biased;
-            () = rests.changed() => return heard,
+            () = rests.changed() => return seen,
             () = news.changed() => {}
         }
-        let words = engine.open_words(&taken.agent.tenant, taken.run, 0, heard.len()).await.expect("words can be read").pieces;
+        let deltas = engine.open_words(&taken.agent.tenant, taken.run, 0, seen.len()).await.expect("words can be read").pieces;
         let now = now_us();
-        let spoken = words.iter().filter_map(|word| u64::from_str_radix(word.trim(), 16).ok());
-        heard.extend(spoken.map(|spoken| (spoken, now.saturating_sub(spoken))));
+        let sent_at = deltas.iter().filter_map(|word| u64::from_str_radix(word.trim(), 16).ok());
+        seen.extend(sent_at.map(|sent_at| (sent_at, now.saturating_sub(sent_at))));
     }
 }
 
-/// How late this machine wakes a thread that sleeps for a millisecond: nothing here can be sooner than that.
+/// Measures how late this machine wakes a thread that sleeps for a millisecond. No other delay here can be shorter.
 fn wakes_late(stop: Arc<AtomicBool>) -> std::thread::JoinHandle<Vec<u64>> {
     let nap = Duration::from_millis(1);
     std::thread::spawn(move || {
@@ -138,7 +138,7 @@ fn wakes_late(stop: Arc<AtomicBool>) -> std::thread::JoinHandle<Vec<u64>> {
     })
 }
 
-/// Processor seconds of the thread that writes.
+/// Processor seconds of the writer thread.
 fn writer_cpu_s() -> f64 {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let stats = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
@@ -148,8 +148,8 @@ fn writer_cpu_s() -> f64 {
 async fn measure(folder: &Path) -> Value {
     let (streams, rate, seconds) = (setting("STREAMS", 1_000), setting("RATE", 50), setting("SECS", 30));
     let pause = Duration::from_secs_f64(1.0 / rate as f64);
-    let speaker = Speaker { words: rate * (seconds + 2 * MARGIN_S), pause, begun: AtomicU64::new(0), streams };
-    let engine = engine::open(folder, Arc::new(speaker), Arc::new(Nothing), 1);
+    let model = StreamingModel { deltas: rate * (seconds + 2 * MARGIN_S), pause, begun: AtomicU64::new(0), streams };
+    let engine = engine::open(folder, Arc::new(model), Arc::new(Nothing), 1);
     let mut readers = Vec::new();
     for _ in 0..streams {
         let taken = begin(&engine).await;
@@ -165,8 +165,8 @@ async fn measure(folder: &Path) -> Value {
     let (used, writer, ended) = (meter.stop(), writer_cpu_s() - writer, now_us());
     let mut waits = Vec::new();
     for reader in readers {
-        let heard = reader.await.expect("a reader ends");
-        waits.extend(heard.into_iter().filter(|(spoken, _)| (began..ended).contains(spoken)).map(|(_, wait)| wait));
+        let seen = reader.await.expect("a reader ends");
+        waits.extend(seen.into_iter().filter(|(sent_at, _)| (began..ended).contains(sent_at)).map(|(_, wait)| wait));
     }
     let (p50, p99) = (percentile(&mut waits, 0.50), percentile(&mut waits, 0.99));
     let (written, writer) = (used.written as f64 / used.seconds / 1e6, writer / used.seconds);
@@ -182,5 +182,5 @@ async fn measure(folder: &Path) -> Value {
 
 #[tokio::main]
 async fn main() {
-    println!("{}", measure(Place::told_or_passing().path()).await);
+    println!("{}", measure(Place::from_arguments().path()).await);
 }

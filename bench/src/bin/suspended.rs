@@ -1,4 +1,4 @@
-//! Many suspended runs: what they cost in memory, and how soon after `kill -9` the first one goes on.
+//! Many suspended runs: what they cost in memory, and how soon after `kill -9` the first one continues.
 //!
 //! `suspended BINARY` starts that binary in a folder of its own. `SUSPENDED` (10,000) runs are suspended, the first 1,000 of them
 //! before the memory is read for the first time.
@@ -57,7 +57,7 @@ impl Bench {
         request.send().await.expect("the server answers").json().await.expect("an answer is JSON")
     }
 
-    /// Suspends runs of agents in this range on a tool that nobody runs.
+    /// Suspends runs of the agents in this range on a tool that has no service.
     async fn suspend(&self, agents: std::ops::Range<usize>) {
         let last = agents.end - 1;
         let all = stream::iter(agents).for_each_concurrent(32, |n| async move {
@@ -69,7 +69,7 @@ impl Bench {
         while self.get(format!("/v1/agents/agent-{last}")).await["status"] != "suspended" {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        // What is still on its way settles; memory is read when nothing moves.
+        // Work in flight settles first, so that memory is read when the server is idle.
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
 }
@@ -80,7 +80,7 @@ async fn main() {
     let binary = std::fs::canonicalize(binary).expect("the binary is there");
     let folder = tempfile::tempdir().expect("a folder for the server");
     std::fs::write(Path::join(folder.path(), "windlass.yaml"), CONFIG).expect("the configuration can be written");
-    // The client wants to know its cryptography, though it speaks plain HTTP here.
+    // The TLS client needs a crypto provider, although it speaks plain HTTP here.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     let bench = Bench { binary, folder: folder.path().to_owned(), client };

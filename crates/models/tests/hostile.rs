@@ -236,7 +236,7 @@ fn posted_to(server: &Server) -> String {
 }
 
 #[tokio::test]
-async fn a_404_and_an_address_without_a_server_name_the_base_url() {
+async fn status_404_and_an_address_without_a_server_name_the_base_url() {
     for protocol in PROTOCOLS {
         let server = serve(Play::json(404, "{}")).await;
         let mut config = config(&server);

@@ -1,4 +1,4 @@
-// The AI SDK with its provider for Open Responses, which sends everything again.
+// The AI SDK with its provider for Open Responses, which sends the whole conversation again.
 
 import { createOpenResponses } from '@ai-sdk/open-responses';
 import { converse } from './travel.mjs';

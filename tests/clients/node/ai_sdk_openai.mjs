@@ -1,4 +1,4 @@
-// The AI SDK with its provider for OpenAI. What is stored it refers to by the ids of items; what is not it sends again.
+// The AI SDK with its provider for OpenAI. It refers to stored items by their ids, and sends other items again.
 
 import { createOpenAI } from '@ai-sdk/openai';
 import { converse } from './travel.mjs';

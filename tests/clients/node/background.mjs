@@ -1,4 +1,4 @@
-// A response that is made while nobody waits for it, asked after until it has ended.
+// A response in the background, polled until it has ended.
 
 import OpenAI from 'openai';
 

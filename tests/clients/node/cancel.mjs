@@ -1,4 +1,4 @@
-// A response nobody wants any more. The model would take a minute.
+// A response that is cancelled. The model would take a minute.
 
 import OpenAI from 'openai';
 

@@ -1,4 +1,4 @@
-// A conversation: begun, gone on with by responses, listed, changed and forgotten; and what a request would cost.
+// A conversation: created, continued by responses, listed, changed and deleted; and the token count of a request.
 
 import OpenAI from 'openai';
 import { tool } from './weather.mjs';
@@ -13,7 +13,7 @@ const call = asked.output.find((item) => item.type === 'function_call');
 const answer = { type: 'function_call_output', call_id: call.call_id, output: 'sunny' };
 const told = await client.responses.stream({ ...common, input: [answer] }).finalResponse();
 const added = await client.conversations.items.create(begun.id, { items: [says('Thanks')] });
-// Two items to a page, so that the SDK has to turn pages.
+// Two items per page, so that the SDK has to fetch further pages.
 const items = [];
 for await (const item of client.conversations.items.list(begun.id, { limit: 2, order: 'asc' })) items.push(item);
 const found = await client.conversations.items.retrieve(items[0].id, { conversation_id: begun.id });

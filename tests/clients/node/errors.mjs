@@ -1,4 +1,4 @@
-// Requests that are refused, and what the SDK makes of that.
+// Refused requests, and the SDK's errors about them.
 
 import OpenAI from 'openai';
 

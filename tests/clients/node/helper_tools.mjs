@@ -1,4 +1,4 @@
-// The same loop with the streaming helper, and with the whole history sent again instead of a link to it.
+// The same loop with the streaming helper, and with the whole history sent again instead of the previous response's id.
 
 import OpenAI from 'openai';
 import { tool } from './weather.mjs';

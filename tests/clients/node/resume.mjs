@@ -1,8 +1,8 @@
-// A stream that breaks because the server dies, read on from the event after the last one seen.
+// A stream that breaks because the server dies, resumed after the last event that arrived.
 
 import OpenAI from 'openai';
 
-// The server comes back within a second or two: retrying is left to the SDK.
+// The server comes back within a second or two: the SDK retries until then.
 const client = new OpenAI({ maxRetries: 8 });
 const numbers = [];
 let text = '';
@@ -30,7 +30,7 @@ let final;
 try {
   final = await read(await client.responses.create({ model: 'offline', input: 'Tell me an endless story', stream: true }));
 } catch (error) {
-  // Not an error of the SDK's: what the runtime says of a broken body comes through as it is.
+  // The SDK passes the runtime's error about a broken body through unchanged.
   broken = error.name;
   seen = numbers.length;
   final = await read(await client.responses.retrieve(id, { stream: true, starting_after: numbers.at(-1) }));

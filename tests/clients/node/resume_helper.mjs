@@ -1,4 +1,4 @@
-// The same with the streaming helper, of a response in the background.
+// A stream of a background response that breaks and is resumed, with the streaming helper.
 
 import OpenAI from 'openai';
 

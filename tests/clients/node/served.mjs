@@ -1,4 +1,4 @@
-// A tool that the server runs, alone and in one lap with a function of the client's; plain and with the streaming helper.
+// A server tool, alone and in one iteration with a client function; plain and with the streaming helper.
 
 import OpenAI from 'openai';
 import { tool } from './weather.mjs';

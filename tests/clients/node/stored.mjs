@@ -1,4 +1,4 @@
-// What is kept of a response, and that deleting it deletes it.
+// The stored parts of a response, and their deletion.
 
 import { isDeepStrictEqual } from 'node:util';
 import OpenAI from 'openai';
@@ -8,7 +8,7 @@ const first = await client.responses.create({ model: 'offline', input: 'Good day
 const input = ['one', 'two', 'three'].map((content) => ({ role: 'user', content }));
 const second = await client.responses.create({ model: 'offline', input });
 const kept = await client.responses.retrieve(second.id);
-// One item to a page, so that the SDK has to turn pages.
+// One item per page, so that the SDK has to fetch further pages.
 const items = [];
 for await (const item of client.responses.inputItems.list(second.id, { limit: 1, order: 'asc' })) items.push(item);
 await client.responses.delete(second.id);

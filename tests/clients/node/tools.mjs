@@ -1,4 +1,4 @@
-// A function of the client's: the model calls it, the client answers, the model goes on.
+// A client function: the model calls it, the client sends the result, the model continues.
 
 import OpenAI from 'openai';
 import { tool } from './weather.mjs';

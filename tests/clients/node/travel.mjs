@@ -1,4 +1,4 @@
-// Two functions of the client's for the AI SDK, and a conversation of two turns about them, through one of its providers.
+// Two client functions for the AI SDK, and a conversation of two turns that uses them, through one of its providers.
 
 import { generateText, stepCountIs, streamText, tool } from 'ai';
 import { z } from 'zod';

@@ -1,4 +1,4 @@
-// A function of the client's, as the request declares it.
+// A client function, as the request declares it.
 
 export const tool = {
   type: 'function',

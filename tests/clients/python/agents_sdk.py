@@ -12,11 +12,11 @@ from travel import TURNS, find_hotel, get_weather, taken
 async def converse(websocket, streamed, chained):
     provider = OpenAIProvider(openai_client=AsyncOpenAI(), use_responses=True, use_responses_websocket=websocket)
     config = RunConfig(model_provider=provider, tracing_disabled=True)
-    # What is not stored can be gone on from over a socket alone.
+    # A follow-up of a response that is not stored is only possible over a socket.
     settings = ModelSettings(store=not websocket)
     tools = [function_tool(get_weather), function_tool(find_hotel)]
     agent = Agent(name="clerk", model="fake", instructions="Be brief.", tools=tools, model_settings=settings)
-    # Who does not chain sends everything that the session remembers.
+    # Without chaining, the session sends its whole history.
     session = None if chained else SQLiteSession("travel")
     previous, texts, deltas, tokens = None, [], "", 0
     for turn in TURNS:

@@ -15,7 +15,7 @@ answer = {"type": "function_call_output", "call_id": call.call_id, "output": "su
 with client.responses.stream(model="offline", input=[answer], tools=[TOOL], conversation=begun.id) as stream:
     told = stream.get_final_response()
 added = client.conversations.items.create(begun.id, items=[{"type": "message", "role": "user", "content": "Thanks"}])
-# Two items to a page, so that the SDK has to turn pages.
+# Two items per page, so that the SDK has to fetch further pages.
 items = list(client.conversations.items.list(begun.id, limit=2, order="asc"))
 found = client.conversations.items.retrieve(items[0].id, conversation_id=begun.id)
 client.conversations.items.delete(items[0].id, conversation_id=begun.id)

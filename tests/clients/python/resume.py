@@ -4,7 +4,7 @@ import json
 
 from openai import APIConnectionError, OpenAI
 
-# The server comes back within a second or two: retrying is left to the SDK.
+# The server comes back within a second or two: the SDK retries until then.
 client = OpenAI(max_retries=8)
 numbers, text, response_id, broken = [], "", None, None
 

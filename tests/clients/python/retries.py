@@ -30,7 +30,7 @@ def agents_sdk(base, streamed):
         config = RunConfig(model_provider=provider, tracing_disabled=True)
         agent = Agent(name="clerk", model="agent/clerk")
         try:
-            # A response that waits for a person has no final output; without a limit the SDK would ask again and again.
+            # A response that waits for a person has no final output; without a limit the SDK would repeat its requests for ever.
             if not streamed:
                 return (await Runner.run(agent, "go", run_config=config, max_turns=1)).final_output
             result = Runner.run_streamed(agent, "go", run_config=config, max_turns=1)

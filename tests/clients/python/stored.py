@@ -9,7 +9,7 @@ first = client.responses.create(model="offline", input="Good day")
 parts = [{"role": "user", "content": words} for words in ("one", "two", "three")]
 second = client.responses.create(model="offline", input=parts)
 kept = client.responses.retrieve(second.id)
-# One item to a page, so that the SDK has to turn pages.
+# One item per page, so that the SDK has to fetch further pages.
 items = list(client.responses.input_items.list(second.id, limit=1, order="asc"))
 client.responses.delete(second.id)
 try:

@@ -11,7 +11,7 @@ call = client.responses.create(model="offline", input="How is the weather in Osl
 events = list(client.responses.create(model="offline", input="Tell me a story", stream=True))
 calling = list(client.responses.create(model="offline", input="How is the weather in Oslo?", tools=[TOOL], stream=True))
 served = {"model": "offline", "tools": [{"type": "mcp", "server_label": "tools", "require_approval": "never"}, TOOL]}
-# The SDK's list of statuses is closed: who holds on to it asks for the standard one.
+# The SDK's list of statuses is closed, so a strict client asks for the standard one.
 mixed = {**served, "input": "Both at once", "extra_headers": {"Windlass-Status": "standard"}}
 serving = list(client.responses.create(**served, input="Have it echoed", stream=True))
 mixing = list(client.responses.create(**mixed, stream=True))

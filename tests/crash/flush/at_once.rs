@@ -1,40 +1,40 @@
-//! Many things at once, so that commits share a flush. What is told of each is known by its marks.
+//! Many requests at once, so that commits share a flush. Marks show which data each announcement contains.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use windlass_tests::{Asked, FakeModel, McpServer, Mode, Scene, Server, Speech};
+use windlass_tests::{FakeModel, McpServer, Mode, PendingResponse, Scene, Server, Speech};
 
 use super::{Traced, report_under_a_key};
 use crate::trace::mark;
 
-/// How many agents and how many responses are at work.
+/// The number of concurrent agents and of concurrent responses.
 const AGENTS: usize = 4;
 const RESPONSES: usize = 8;
 const RUNS: usize = AGENTS + RESPONSES;
 
-/// No commit has more marks: a run says two words.
+/// The largest number of marks in one commit: a run streams two words.
 pub const MARKS_MAX: usize = 2;
 
-/// What is told with marks.
-pub const TOLD: [&str; 8] = ["enqueue", "actions", "claim", "report under a key", "boxes", "response event", "model", "tool"];
+/// The announcements that contain marks.
+pub const KINDS_WITH_MARKS: [&str; 8] = ["enqueue", "actions", "claim", "report under a key", "boxes", "response event", "model", "tool"];
 
-/// Where the marks of each kind begin.
+/// The first mark number of each kind.
 const ARGS: usize = 100;
 const RESULTS: usize = 200;
 const BOXES: usize = 300;
 const INPUTS: usize = 400;
 const CALLED: usize = 500;
-const SAID: usize = 600;
+const STREAMED: usize = 600;
 
-/// The trace of a server that had much to do.
+/// Runs a server with much concurrent work and returns its trace.
 pub async fn trace() -> String {
     let calls = (0..RUNS).map(|run| Scene::Call(vec![("echo", json!({ "text": mark(CALLED + run) }))]));
-    let words = |run: usize| (0..MARKS_MAX).map(|word| mark(SAID + MARKS_MAX * run + word)).collect();
-    // With a pause the first word is a commit of its own.
-    let says = (0..RUNS).map(|run| Scene::Speak(Speech { words: words(run), pause: Duration::from_millis(5), ..Speech::default() }));
-    let model = FakeModel::held_back(calls.chain(says).collect()).await;
+    let marks = |run: usize| (0..MARKS_MAX).map(|word| mark(STREAMED + MARKS_MAX * run + word)).collect();
+    // The pause makes the first word a commit of its own.
+    let replies = (0..RUNS).map(|run| Scene::Speak(Speech { chunks: marks(run), pause: Duration::from_millis(5), ..Speech::default() }));
+    let model = FakeModel::held_back(calls.chain(replies).collect()).await;
     let tools = McpServer::start().await;
     let agents: Vec<String> = (0..AGENTS).map(|agent| format!("a{agent}: {{ tools: [lookup, served] }}")).collect();
     let config = format!(
@@ -54,7 +54,7 @@ agents: {{ {} }}\n",
     traced.stop().await
 }
 
-/// Every agent acts at the same time; then all results are reported, while boxes are packed.
+/// Every agent acts at the same time. Then all results are reported, while boxes are packed.
 async fn actions(server: &Server) {
     let act = |agent: usize| async move {
         let body = json!({ "action_id": "a", "tool": "lookup", "args": { "what": mark(ARGS + agent) } });
@@ -70,15 +70,15 @@ async fn actions(server: &Server) {
     server.all_ended(&runs).await;
 }
 
-/// Every run asks the model, has a tool called and asks again, all in step.
+/// Every run asks the model, calls a tool and asks the model again, all in step.
 async fn runs(server: &Server, model: &FakeModel) {
     let served = json!([{ "type": "mcp", "server_label": "served" }]);
     let ask = |n: usize| server.ask(Mode::Streamed, json!({ "model": "fake", "input": mark(INPUTS + AGENTS + n), "tools": served }));
-    let responses: Vec<Asked> = (0..RESPONSES).map(ask).collect();
+    let responses: Vec<PendingResponse> = (0..RESPONSES).map(ask).collect();
     let enqueue = |agent: usize| async move { server.enqueue(&format!("a{agent}"), &mark(INPUTS + agent)).await };
     let runs = join_all((0..AGENTS).map(enqueue)).await;
-    for lap in 1..=2 {
-        model.asked_times(lap * RUNS).await;
+    for iteration in 1..=2 {
+        model.asked_times(iteration * RUNS).await;
         (0..RUNS).for_each(|_| model.let_answer());
     }
     join_all(responses.into_iter().map(|response| response.made(server))).await;

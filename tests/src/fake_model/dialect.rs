@@ -1,42 +1,42 @@
-//! The same answer in the words of every protocol.
+//! The same answer in every protocol.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// A protocol.
+/// The protocol of a model provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// Chat completions.
+    /// Chat completions (OpenAI).
     Chat,
-    /// Responses.
+    /// Responses (OpenAI).
     Responses,
-    /// Messages.
+    /// Messages (Anthropic).
     Messages,
 }
 
-/// Everything that an answer can have.
+/// All parts of an answer.
 #[derive(Clone, Debug, Default)]
 pub struct Speech {
-    /// A thought before everything else.
-    pub thought: Option<&'static str>,
-    /// Words, piece by piece.
-    pub words: Vec<String>,
-    /// Calls of tools, with arguments as they are written.
+    /// Reasoning before everything else.
+    pub reasoning: Option<&'static str>,
+    /// The chunks of the text.
+    pub chunks: Vec<String>,
+    /// Tool calls, with their raw arguments.
     pub calls: Vec<(&'static str, String)>,
-    /// Tokens read, written, and of those read the ones that were in a cache.
+    /// Input tokens, output tokens, and the input tokens that came from a cache.
     pub usage: Option<[u64; 3]>,
-    /// Whether it stops before it is done.
+    /// Whether the answer stops at the limit of output tokens.
     pub is_short: bool,
-    /// How long it takes from one event to the next.
+    /// The pause between two events.
     pub pause: Duration,
 }
 
 impl Dialect {
-    /// All of them.
+    /// All protocols.
     pub const EVERY: [Dialect; 3] = [Dialect::Chat, Dialect::Responses, Dialect::Messages];
 
-    /// The provider that speaks it.
+    /// The name of the provider that speaks it.
     pub fn provider(self) -> &'static str {
         match self {
             Dialect::Chat => "openai-chat",
@@ -45,7 +45,7 @@ impl Dialect {
         }
     }
 
-    /// Where it is spoken.
+    /// The path of its endpoint.
     pub(super) fn path(self) -> &'static str {
         match self {
             Dialect::Chat => "/v1/chat/completions",
@@ -54,7 +54,7 @@ impl Dialect {
         }
     }
 
-    /// The whole answer, event by event, as the wire has it.
+    /// The events of the complete answer, in the wire format.
     pub(super) fn events(self, speech: &Speech) -> Vec<String> {
         match self {
             Dialect::Chat => chat(speech),
@@ -63,12 +63,12 @@ impl Dialect {
         }
     }
 
-    /// The events up to and with its words, which are not the end.
+    /// The events up to the end of the text, without the end of the answer.
     pub(super) fn beginning(self, speech: &Speech) -> Vec<String> {
-        let last = speech.words.last().map(|words| json!(words).to_string()).expect("it has words");
+        let last = speech.chunks.last().map(|text| json!(text).to_string()).expect("it has a text");
         let mut events = self.events(speech);
-        let spoken = events.iter().position(|event| event.contains("delta") && event.contains(&last));
-        events.truncate(spoken.map_or(0, |place| place + 1));
+        let last_text = events.iter().position(|event| event.contains("delta") && event.contains(&last));
+        events.truncate(last_text.map_or(0, |place| place + 1));
         events
     }
 }
@@ -87,9 +87,9 @@ pub(super) fn chunk(delta: Value, finish: Option<&str>) -> String {
 }
 
 fn chat(speech: &Speech) -> Vec<String> {
-    let Speech { thought, words, calls, usage, is_short, pause: _ } = speech;
-    let mut events: Vec<String> = thought.iter().map(|thought| chunk(json!({ "reasoning_content": thought }), None)).collect();
-    events.extend(words.iter().map(|words| chunk(json!({ "content": words }), None)));
+    let Speech { reasoning, chunks, calls, usage, is_short, pause: _ } = speech;
+    let mut events: Vec<String> = reasoning.iter().map(|text| chunk(json!({ "reasoning_content": text }), None)).collect();
+    events.extend(chunks.iter().map(|text| chunk(json!({ "content": text }), None)));
     let call = |(index, (tool, arguments)): (usize, &(&str, String))| {
         let function = json!({ "name": tool, "arguments": arguments });
         json!({ "index": index, "id": format!("c{index}"), "type": "function", "function": function })
@@ -110,21 +110,21 @@ fn chat(speech: &Speech) -> Vec<String> {
 }
 
 fn responses(speech: &Speech) -> Vec<Value> {
-    let Speech { thought, words, calls, usage, is_short, pause: _ } = speech;
+    let Speech { reasoning, chunks, calls, usage, is_short, pause: _ } = speech;
     let mut output: Vec<Value> = Vec::new();
     let mut events = vec![json!({ "type": "response.created", "response": { "status": "in_progress", "output": [] } })];
     let done = |place: usize, item: &Value| json!({ "type": "response.output_item.done", "output_index": place, "item": item });
-    if let Some(thought) = thought {
-        let summary = json!([{ "type": "summary_text", "text": thought }]);
-        let item = json!({ "type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": format!("sealed {thought}") });
+    if let Some(reasoning) = reasoning {
+        let summary = json!([{ "type": "summary_text", "text": reasoning }]);
+        let item = json!({ "type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": format!("sealed {reasoning}") });
         events.push(done(0, &item));
         output.push(item);
     }
-    if !words.is_empty() {
+    if !chunks.is_empty() {
         let place = output.len();
-        let delta = |words: &String| json!({ "type": "response.output_text.delta", "item_id": "msg_1", "output_index": place, "content_index": 0, "delta": words });
-        events.extend(words.iter().map(delta));
-        let part = json!({ "type": "output_text", "text": words.concat(), "annotations": [] });
+        let delta = |text: &String| json!({ "type": "response.output_text.delta", "item_id": "msg_1", "output_index": place, "content_index": 0, "delta": text });
+        events.extend(chunks.iter().map(delta));
+        let part = json!({ "type": "output_text", "text": chunks.concat(), "annotations": [] });
         let item = json!({ "type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [part] });
         events.push(done(place, &item));
         output.push(item);
@@ -148,18 +148,18 @@ fn responses(speech: &Speech) -> Vec<Value> {
 }
 
 fn messages(speech: &Speech) -> Vec<Value> {
-    let Speech { thought, words, calls, usage, is_short, pause: _ } = speech;
+    let Speech { reasoning, chunks, calls, usage, is_short, pause: _ } = speech;
     let [read, written, cached] = usage.unwrap_or_default();
     let counted = json!({ "input_tokens": read - cached, "cache_read_input_tokens": cached, "output_tokens": 0 });
     let mut events = vec![json!({ "type": "message_start", "message": { "content": [], "usage": counted } })];
     let mut blocks: Vec<(Value, Vec<Value>)> = Vec::new();
-    if let Some(thought) = thought {
-        let signature = json!({ "type": "signature_delta", "signature": format!("sealed {thought}") });
-        let pieces = vec![json!({ "type": "thinking_delta", "thinking": thought }), signature];
+    if let Some(reasoning) = reasoning {
+        let signature = json!({ "type": "signature_delta", "signature": format!("sealed {reasoning}") });
+        let pieces = vec![json!({ "type": "thinking_delta", "thinking": reasoning }), signature];
         blocks.push((json!({ "type": "thinking", "thinking": "", "signature": "" }), pieces));
     }
-    if !words.is_empty() {
-        let pieces = words.iter().map(|words| json!({ "type": "text_delta", "text": words })).collect();
+    if !chunks.is_empty() {
+        let pieces = chunks.iter().map(|text| json!({ "type": "text_delta", "text": text })).collect();
         blocks.push((json!({ "type": "text", "text": "" }), pieces));
     }
     for (index, (tool, arguments)) in calls.iter().enumerate() {

@@ -1,21 +1,20 @@
-//! The published contract: every response and every event that a test sees is held against it.
+//! The published contract: every response and every event in a test is checked against it.
 //!
-//! What this server does otherwise on purpose stands in one list, each with its reason, and in `docs/responses.md`. Whatever is
-//! not in the list has to fit.
+//! The intended differences are in one list, each with its reason, and in `docs/responses.md`. Everything else has to match.
 
 use std::{collections::BTreeMap, path::Path, sync::LazyLock};
 
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-/// Where the contract is, from the workspace.
+/// The path of the contract, from the workspace.
 const FILE: &str = "../shared/contracts/openresponses/openapi.json";
 
-/// Something that this server does otherwise than the contract says.
+/// An intended difference between this server and the contract.
 pub struct Exception {
-    /// What it is, in the words of `docs/responses.md`.
+    /// The name, which is a phrase in `docs/responses.md`.
     pub name: &'static str,
-    /// Why.
+    /// The reason. `docs/responses.md` contains it word for word.
     pub reason: &'static str,
     forgiven: Forgiven,
 }
@@ -23,17 +22,17 @@ pub struct Exception {
 enum Forgiven {
     /// Output items of these types.
     Items(&'static [&'static str]),
-    /// Events whose types begin so.
+    /// Events whose types begin with one of these.
     Events(&'static [&'static str]),
-    /// Tools in the echo that are no functions.
+    /// Tools in the echoed request that are no functions.
     Tools,
-    /// A choice in the echo that is about such a tool.
+    /// A tool choice in the echoed request that names such a tool.
     Choice,
-    /// The schema in the echo of the wanted format.
+    /// The schema in the echoed text format.
     Schema,
 }
 
-/// Everything that differs. Nothing else is forgiven.
+/// All intended differences.
 pub const EXCEPTIONS: [Exception; 8] = [
     Exception {
         name: "Items `mcp_call` and `mcp_list_tools`",
@@ -89,9 +88,9 @@ static CONTRACT: LazyLock<Option<Contract>> = LazyLock::new(|| {
     match std::fs::read(&file) {
         Ok(text) => Some(Contract::read(&serde_json::from_slice(&text).expect("the contract is JSON"))),
         Err(error) => {
-            // Straight to the terminal: the test runner would keep it to itself.
-            let words = format!("NOT CHECKED against the published contract: {} cannot be read ({error})\n", file.display());
-            let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), words.as_bytes());
+            // Written to the terminal directly, because the test runner would capture it.
+            let warning = format!("NOT CHECKED against the published contract: {} cannot be read ({error})\n", file.display());
+            let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), warning.as_bytes());
             None
         }
     }
@@ -116,12 +115,12 @@ impl Contract {
     }
 }
 
-/// Whether there is a contract to check against.
+/// Whether the contract is there.
 pub fn is_here() -> bool {
     CONTRACT.is_some()
 }
 
-/// What is wrong with a response.
+/// The violations in a response.
 pub fn faults_of_response(response: &Value) -> Vec<String> {
     let Some(contract) = CONTRACT.as_ref() else { return Vec::new() };
     let mut response = response.clone();
@@ -129,12 +128,12 @@ pub fn faults_of_response(response: &Value) -> Vec<String> {
     faults(&contract.response, &response)
 }
 
-/// What is wrong with a compaction.
+/// The violations in a compaction.
 pub fn faults_of_compaction(compaction: &Value) -> Vec<String> {
     CONTRACT.as_ref().map_or_else(Vec::new, |contract| faults(&contract.compaction, compaction))
 }
 
-/// What is wrong with an event.
+/// The violations in an event.
 pub fn faults_of_event(event: &Value) -> Vec<String> {
     let Some(contract) = CONTRACT.as_ref() else { return Vec::new() };
     let kind = event["type"].as_str().unwrap_or_default();
@@ -157,7 +156,7 @@ pub fn faults_of_event(event: &Value) -> Vec<String> {
     faults(validator, &event)
 }
 
-/// What is wrong with an error of a socket.
+/// The violations in an error frame of a socket.
 pub fn faults_of_socket_error(frame: &Value) -> Vec<String> {
     CONTRACT.as_ref().map_or_else(Vec::new, |contract| faults(&contract.socket_error, frame))
 }
@@ -166,7 +165,7 @@ fn faults(validator: &Validator, value: &Value) -> Vec<String> {
     validator.iter_errors(value).map(|error| format!("{} at {}", error, error.instance_path())).collect()
 }
 
-/// Takes out what differs on purpose.
+/// Removes the intended differences.
 fn forgive_response(response: &mut Value) {
     for exception in &EXCEPTIONS {
         match exception.forgiven {
@@ -204,7 +203,7 @@ fn retain(list: &mut Value, keep: impl FnMut(&Value) -> bool) {
     }
 }
 
-/// The response that an answer brings, held against the contract.
+/// Reads the response from an answer, and checks it against the contract.
 pub(super) async fn read_object(answer: reqwest::Response) -> Value {
     let status = answer.status().as_u16();
     let kind = answer.headers().get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();

@@ -1,10 +1,10 @@
-//! The grammar of a response's stream: which event may follow which, and what they have to agree on.
+//! The grammar of a response's stream: which event may follow which, and which of their fields must agree.
 
 use serde_json::{Value, json};
 
 use super::contract;
 
-/// Event types that end a stream, with the statuses they may carry.
+/// Event types that end a stream, with the statuses that they may have.
 const ENDINGS: [(&str, &[&str]); 5] = [
     ("response.completed", &["completed", "requires_action"]),
     ("response.incomplete", &["incomplete", "cancelled"]),
@@ -13,7 +13,7 @@ const ENDINGS: [(&str, &[&str]); 5] = [
     ("response.cancelled", &["cancelled"]),
 ];
 
-/// Reads a stream from its beginning, and fails at the first event that may not stand where it stands.
+/// Checks a stream from its beginning, and fails at the first event that is not allowed at its place.
 #[derive(Default)]
 pub struct Grammar {
     next: u64,
@@ -42,7 +42,7 @@ struct Part {
 }
 
 impl Grammar {
-    /// Takes the next event.
+    /// Checks the next event.
     pub fn take(&mut self, event: &Value) {
         let kind = event["type"].as_str().unwrap_or_else(|| panic!("an event has a type: {event}"));
         assert_eq!(event["sequence_number"], self.next, "numbers go up by one: {event}");
@@ -62,17 +62,17 @@ impl Grammar {
         }
     }
 
-    /// The last object, once the stream is over.
+    /// The last object, after the end of the stream.
     pub fn ended(&self) -> Option<&Value> {
         self.ended.as_ref()
     }
 
-    /// How many signs of life there were.
+    /// The number of heartbeats.
     pub fn heartbeats(&self) -> usize {
         self.heartbeats
     }
 
-    /// The number of the event that comes next.
+    /// The sequence number of the next event.
     pub fn next(&self) -> u64 {
         self.next
     }
@@ -89,7 +89,7 @@ impl Grammar {
             false => &["response.created", "response.in_progress"],
         };
         if let Some(expected) = expected.get(self.opening.len()) {
-            // A response may be over before it was begun.
+            // A response may end before it has begun to run.
             let is_ending = !self.opening.is_empty() && ENDINGS.iter().any(|(ending, _)| *ending == kind);
             if !is_ending {
                 assert_eq!(kind, *expected, "the opening");
@@ -104,12 +104,12 @@ impl Grammar {
             return self.snapshot(response);
         }
         let ending = ENDINGS.iter().find(|(ending, _)| *ending == kind);
-        let (_, statuses) = ending.unwrap_or_else(|| panic!("{kind} stands in the middle of a stream"));
+        let (_, statuses) = ending.unwrap_or_else(|| panic!("{kind} is in the middle of a stream"));
         assert!(statuses.iter().any(|status| response["status"] == *status), "{kind} with {}", response["status"]);
         self.end(response);
     }
 
-    /// A sign of life shows what there is.
+    /// A heartbeat contains the response as it is now.
     fn snapshot(&self, response: &Value) {
         let shown: Vec<&Value> = response["output"].as_array().expect("an output").iter().map(|item| &item["id"]).collect();
         let known: Vec<&Value> = self.items.iter().map(|item| &item.added["id"]).collect();
@@ -119,7 +119,7 @@ impl Grammar {
                 Some(done) => assert_eq!(done, shown, "a finished item does not change"),
                 None => {
                     let text: String = item.parts.iter().map(|part| part.text.as_str()).collect();
-                    assert_eq!(spoken(shown), text, "a snapshot shows the words so far");
+                    assert_eq!(text_of_message(shown), text, "a heartbeat shows the text so far");
                 }
             }
         }
@@ -147,7 +147,7 @@ impl Grammar {
             Some("reasoning") => zero("summary", &json!([])),
             Some("compaction") => zero("encrypted_content", &json!("")),
             Some("function_call_output") => {}
-            _ => panic!("an item of a type that nobody expects: {event}"),
+            _ => panic!("an item of an unexpected type: {event}"),
         }
         let has_progress = ["message", "reasoning", "compaction", "function_call", "custom_tool_call", "mcp_call"]
             .iter()
@@ -169,13 +169,13 @@ impl Grammar {
         let text: String = item.parts.iter().map(|part| part.text.as_str()).collect();
         match done["type"].as_str() {
             Some("message") => {
-                assert_eq!(spoken(done), text, "the words of a message are those that were told: {event}");
+                assert_eq!(text_of_message(done), text, "the text of a message is the sum of its deltas: {event}");
                 assert_eq!(done["content"].as_array().map(Vec::len), Some(item.parts.len()), "{event}");
             }
             Some("reasoning") => {
                 let summary: Vec<&Value> = done["summary"].as_array().into_iter().flatten().map(|part| &part["text"]).collect();
                 let parts: Vec<&str> = item.parts.iter().map(|part| part.text.as_str()).collect();
-                assert_eq!(summary, parts, "a thought's summary is what was told of it: {event}");
+                assert_eq!(summary, parts, "the summary of a reasoning item is the sum of its deltas: {event}");
             }
             Some(kind @ ("function_call" | "custom_tool_call" | "mcp_call")) => {
                 assert!(item.arguments_done, "arguments end before their item: {event}");
@@ -185,7 +185,7 @@ impl Grammar {
         }
         if done["type"] == "mcp_call" {
             let expected = item.outcome.as_deref().unwrap_or("incomplete");
-            assert_eq!(done["status"], expected, "an item says what its events said: {event}");
+            assert_eq!(done["status"], expected, "an item has the status of its events: {event}");
             assert_eq!(done["error"].is_string(), expected == "failed", "{event}");
             assert_eq!(done["output"].is_string(), expected == "completed", "{event}");
         } else if done["type"] != "mcp_list_tools" {
@@ -213,7 +213,7 @@ impl Grammar {
             }
             "response.output_text.delta" | "response.reasoning_summary_text.delta" => {
                 let delta = text_of("delta");
-                assert!(!delta.is_empty(), "a delta says something: {event}");
+                assert!(!delta.is_empty(), "a delta is not empty: {event}");
                 item.part(event).text.push_str(&delta);
             }
             "response.output_text.done" | "response.reasoning_summary_text.done" => {
@@ -245,11 +245,11 @@ impl Grammar {
                 item.outcome = kind.rsplit('.').next().map(str::to_owned);
             }
             "response.mcp_list_tools.in_progress" | "response.mcp_list_tools.completed" => is_of("mcp_list_tools"),
-            _ => panic!("an event that nobody expects: {event}"),
+            _ => panic!("an unexpected event: {event}"),
         }
     }
 
-    /// The item an event is about, which must be open.
+    /// The open item that an event belongs to. Fails if there is none.
     fn open(&mut self, event: &Value, id: Value) -> &mut Item {
         let index = event["output_index"].as_u64().and_then(|index| usize::try_from(index).ok());
         let item = index.and_then(|index| self.items.get_mut(index)).unwrap_or_else(|| panic!("an event of no item: {event}"));
@@ -269,20 +269,20 @@ impl Item {
     }
 }
 
-/// The type of items that an event about what is handed over belongs to.
+/// The type of the items that an event about arguments or input belongs to.
 fn caller(kind: &str) -> &str {
     kind.trim_start_matches("response.")
         .split_once(['.'])
         .map_or(kind, |(kind, _)| kind.trim_end_matches("_arguments").trim_end_matches("_input"))
 }
 
-/// The field of a call with what is handed over.
+/// The field of a call with its arguments or input.
 fn handed_over(kind: &str) -> &'static str {
     if kind == "custom_tool_call" { "input" } else { "arguments" }
 }
 
-/// The words of a message.
-fn spoken(item: &Value) -> String {
+/// The text of a message.
+fn text_of_message(item: &Value) -> String {
     let parts = item["content"].as_array().map(Vec::as_slice).unwrap_or_default();
     parts.iter().filter_map(|part| part["text"].as_str()).collect()
 }

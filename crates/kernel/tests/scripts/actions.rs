@@ -10,7 +10,7 @@ tools: pay external write 5000ms, look
 ";
 
 #[test]
-fn f_11_an_action_delivers_its_result() {
+fn f_011_an_action_delivers_its_result() {
     check(
         PAY,
         r#"

@@ -5,7 +5,7 @@ use expect_test::expect;
 use crate::support::check;
 
 #[test]
-fn v_07_iterations_end_at_the_limit_with_a_partial_deliverable() {
+fn v_007_iterations_end_at_the_limit_with_a_partial_deliverable() {
     check(
         "
 tools: a

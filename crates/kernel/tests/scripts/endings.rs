@@ -50,7 +50,7 @@ entered
 }
 
 #[test]
-fn c_059_f_19_a_stop_while_the_model_thinks_delivers() {
+fn c_059_f_019_a_stop_while_the_model_thinks_delivers() {
     check(
         "",
         "

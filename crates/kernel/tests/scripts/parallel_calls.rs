@@ -106,7 +106,7 @@ report 2 success
 }
 
 #[test]
-fn f_14_a_model_that_reuses_its_call_ids_gets_numbers_of_its_own() {
+fn f_014_a_model_that_reuses_its_call_ids_gets_numbers_of_its_own() {
     // Every call of a script carries the same provider's id.
     check(
         TWO,

@@ -1,11 +1,11 @@
-//! The loop itself: calls are run, results go back, until the model answers.
+//! The loop: the server executes calls and returns results to the model, until the model answers.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use windlass_tests::{McpServer, Mode, Scene, ServerBuilder, in_every_mode};
 
-use crate::stage::{ask, ask_with, fate, function, mcp, offered, response_of, scripted, theatre, told, with};
+use crate::support::{ask, ask_with, call_outcome, function, mcp, messages_sent, offered, response_of, scripted, server_with_model, with};
 
 const TWO_TOOLS: &str = r#"
 laps:
@@ -29,8 +29,8 @@ laps:
         let names: Vec<&str> = listed["tools"].as_array().expect("a list").iter().filter_map(|tool| tool["name"].as_str()).collect();
         assert!(names.contains(&"echo") && !names.contains(&"nothing_like_it"), "{names:?}");
         let calls = made.items("mcp_call");
-        assert_eq!(fate(&calls[0]), ("completed".into(), "hi".into(), String::new()));
-        assert_eq!(calls[1]["status"], "failed", "what it did not say it can run is not run");
+        assert_eq!(call_outcome(&calls[0]), ("completed".into(), "hi".into(), String::new()));
+        assert_eq!(calls[1]["status"], "failed", "tools that it did not declare are not run");
     })
     .await;
     assert_eq!(tools.starts("echo").len(), Mode::every().len());
@@ -38,7 +38,7 @@ laps:
 }
 
 #[tokio::test]
-async fn a_002_executors_of_two_kinds_serve_one_lap_and_look_the_same() {
+async fn a_002_executors_of_two_kinds_serve_one_iteration_and_look_the_same() {
     let script = r#"
 rules:
   - { when: { result: sunny }, reply: { text: done } }
@@ -64,7 +64,7 @@ rules:
         );
         let keys = |item: &Value| item.as_object().map(|item| item.keys().cloned().collect::<Vec<_>>());
         assert_eq!(keys(&calls[0]), keys(&calls[1]), "one shape for every kind of executor");
-        // A client's function is no executor: it ends the run.
+        // A client function has no executor, so it ends the run.
         let ended = server.respond(mode, with(body, json!({ "input": "do yours" }))).await;
         assert_eq!((ended.status(), ended.shape()), ("requires_action", vec!["function_call".to_owned()]));
     })
@@ -123,15 +123,15 @@ laps:
 }
 
 #[tokio::test]
-async fn a_013_a_014_a_042_three_laps_end_with_calls_results_and_the_answer() {
+async fn a_013_a_014_a_042_three_iterations_end_with_calls_results_and_the_answer() {
     let (server, _tools) = scripted(TWO_TOOLS).await;
     in_every_mode(async |mode| {
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!((made.status(), &made.object["windlass"]["iteration"]), ("completed", &json!(3)));
         assert_eq!(made.shape(), ["message", "mcp_call", "mcp_call", "message"]);
         let calls = made.items("mcp_call");
-        assert_eq!((&calls[0]["name"], fate(&calls[0])), (&json!("echo"), ("completed".into(), "alpha".into(), String::new())));
-        assert_eq!((&calls[1]["name"], fate(&calls[1])), (&json!("add"), ("completed".into(), "5".into(), String::new())));
+        assert_eq!((&calls[0]["name"], call_outcome(&calls[0])), (&json!("echo"), ("completed".into(), "alpha".into(), String::new())));
+        assert_eq!((&calls[1]["name"], call_outcome(&calls[1])), (&json!("add"), ("completed".into(), "5".into(), String::new())));
         assert_eq!(calls[1]["arguments"], r#"{"a":2,"b":3}"#);
         assert_eq!(made.text(), "Let me see.|It is alpha, and five.");
         assert_eq!(made.output().last().expect("an answer")["status"], "completed");
@@ -148,44 +148,44 @@ async fn a_013_results_are_fed_back_and_the_model_is_asked_again() {
             Scene::Call(vec![("echo", json!({ "text": "beta" }))]),
             Scene::Say("done"),
         ];
-        let (server, model, _tools) = theatre(scenes).await;
+        let (server, model, _tools) = server_with_model(scenes).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         assert_eq!(made.text(), "done");
         let asked = model.asked();
-        assert_eq!(asked.len(), 3, "one call of the model for each lap, none after the answer");
-        assert_eq!(told(&asked[0]), ["user: go"]);
-        assert_eq!(told(&asked[1]), ["user: go", "assistant:  +echo +add", "tool: alpha", "tool: 2"]);
-        assert_eq!(told(&asked[2])[4..], ["assistant:  +echo", "tool: beta"]);
+        assert_eq!(asked.len(), 3, "one model call for each iteration, none after the answer");
+        assert_eq!(messages_sent(&asked[0]), ["user: go"]);
+        assert_eq!(messages_sent(&asked[1]), ["user: go", "assistant:  +echo +add", "tool: alpha", "tool: 2"]);
+        assert_eq!(messages_sent(&asked[2])[4..], ["assistant:  +echo", "tool: beta"]);
         let ids = |index: usize| (&asked[1]["messages"][1]["tool_calls"][index]["id"], &asked[1]["messages"][2 + index]["tool_call_id"]);
         assert_eq!(ids(0).0, ids(0).1);
         assert_eq!(ids(1).0, ids(1).1);
-        assert!(offered(&asked[2]).contains(&"echo".to_owned()), "tools are offered in every lap");
+        assert!(offered(&asked[2]).contains(&"echo".to_owned()), "tools are offered in every iteration");
     })
     .await;
 }
 
-/// The time of day of a moment.
+/// The time of an RFC 3339 timestamp in milliseconds.
 fn milliseconds(at: &Value) -> i64 {
     let digits = |from: usize, to: usize| at.as_str().and_then(|text| text.get(from..to)?.parse::<i64>().ok()).expect("a moment");
     ((digits(11, 13) * 60 + digits(14, 16)) * 60 + digits(17, 19)) * 1_000 + digits(20, 23)
 }
 
 #[tokio::test]
-async fn a_018_calls_of_one_lap_run_at_the_same_time() {
+async fn a_018_calls_of_one_iteration_run_at_the_same_time() {
     let nap = "{ tool: sleep_ms, arguments: { ms: 300 } }";
     let script = format!("laps: [ {{ calls: [{nap}, {nap}, {nap}, {nap}] }}, {{ text: rested }} ]");
     let (server, tools) = scripted(&script).await;
-    // The session is opened and the tools are listed before anything is measured.
+    // The session is opened and the tools are listed before the measurement.
     server.respond(Mode::Plain, ask_with("go", &[mcp()])).await;
     for mode in Mode::every().iter().filter(|mode| mode.streams()) {
         let mut fastest = Duration::MAX;
-        // On a machine that others keep busy, one of a few tries is enough to show it.
+        // On a busy machine some attempts may fail; one success is enough.
         for _ in 0..5 {
             let made = server.respond(*mode, ask_with("go", &[mcp()])).await;
             let those = |kind: &str| made.events.iter().filter(|event| event.kind() == kind).map(|event| event.at).collect::<Vec<_>>();
             let (began, ended) = (those("response.mcp_call.in_progress")[0], those("response.mcp_call.completed")[3]);
             assert!(ended - began >= Duration::from_millis(290), "{:?}", ended - began);
-            assert!(those("response.output_text.delta")[0] >= ended, "all results precede the next lap");
+            assert!(those("response.output_text.delta")[0] >= ended, "all results precede the next iteration");
             assert_eq!(made.text(), "rested");
             fastest = fastest.min(ended - began);
             if fastest < Duration::from_millis(400) {
@@ -194,7 +194,8 @@ async fn a_018_calls_of_one_lap_run_at_the_same_time() {
         }
         assert!(fastest < Duration::from_millis(400), "four naps of 300 ms took {fastest:?}");
     }
-    // Whoever waits for the object sees nothing of it in between: the journal has when the calls were made and the last one was done.
+    // A client that waits for the object sees nothing of it in between. The journal has the times at which the calls were made and the last
+    // one ended.
     for mode in Mode::every().iter().filter(|mode| !mode.streams()) {
         let mut fastest = i64::MAX;
         for _ in 0..5 {
@@ -224,14 +225,14 @@ async fn a_019_results_carry_their_calls_id_and_keep_the_order_of_the_calls() {
     in_every_mode(async |mode| {
         let naps = [150, 80, 10].map(|ms| ("sleep_ms", json!({ "ms": ms })));
         let scenes = vec![Scene::Call([naps.to_vec(), vec![("echo", json!({ "text": "last" }))]].concat()), Scene::Say("done")];
-        let (server, model, tools) = theatre(scenes).await;
+        let (server, model, tools) = server_with_model(scenes).await;
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;
         let calls = made.items("mcp_call");
         let arguments: Vec<&str> = calls.iter().filter_map(|call| call["arguments"].as_str()).collect();
         assert_eq!(arguments, [r#"{"ms":150}"#, r#"{"ms":80}"#, r#"{"ms":10}"#, r#"{"text":"last"}"#]);
         assert_eq!(calls[3]["output"], "last");
         assert!(calls[..3].iter().all(|call| call["output"] == "slept"));
-        // The model gets them in the order of the calls too, whatever finished first.
+        // The model gets them in the order of the calls as well, whichever call ended first.
         let asked = model.asked();
         let ids: Vec<&str> =
             asked[1]["messages"].as_array().expect("messages")[2..].iter().filter_map(|m| m["tool_call_id"].as_str()).collect();
@@ -264,7 +265,7 @@ async fn a_019_in_the_pair_form_every_output_names_its_call() {
 async fn a_030_the_object_holds_every_call_result_and_the_answer_in_order() {
     let (server, _tools) = scripted(TWO_TOOLS).await;
     let made = server.respond(Mode::Plain, ask_with("go", &[mcp()])).await;
-    let words: Vec<String> = made
+    let outline: Vec<String> = made
         .output()
         .iter()
         .map(|item| match item["type"].as_str() {
@@ -273,7 +274,7 @@ async fn a_030_the_object_holds_every_call_result_and_the_answer_in_order() {
         })
         .collect();
     assert_eq!(
-        words,
+        outline,
         [
             "said Let me see.",
             r#""echo"("{\"text\":\"alpha\"}") = "alpha""#,
@@ -284,7 +285,7 @@ async fn a_030_the_object_holds_every_call_result_and_the_answer_in_order() {
 }
 
 #[tokio::test]
-async fn a_032_usage_is_the_sum_over_all_laps() {
+async fn a_032_usage_is_the_sum_over_all_iterations() {
     let (server, _tools) = scripted(TWO_TOOLS).await;
     in_every_mode(async |mode| {
         let made = server.respond(mode, ask_with("go", &[mcp()])).await;

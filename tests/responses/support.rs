@@ -1,10 +1,9 @@
-//! What the tests of the Responses door share: servers with tools of every kind, and bodies that ask for them.
+//! Helpers of the tests of the Responses door: servers with tools of every kind, and request bodies.
 
 use serde_json::{Value, json};
-use windlass_tests::{FakeModel, Made, McpServer, Scene, Server, ServerBuilder};
+use windlass_tests::{FakeModel, McpServer, ResponseRecord, Scene, Server, ServerBuilder};
 
-/// A server with tools of two kinds: those of an MCP server, which the configuration calls `tools`, and those of services.
-const SHOP: &str = "
+const BASE_CONFIG: &str = "
 limits: { sweep_interval: 50ms, backoff: 10ms }
 egress: { allow: ['127.0.0.1'] }
 ";
@@ -15,36 +14,37 @@ const EXTERNAL: &str = "
     - { name: send, description: sends things, effect: read }
 ";
 
-fn shop(tools: &McpServer, more: &str) -> String {
-    format!("{SHOP}{}{EXTERNAL}{more}\n", tools.config("tools").replace("tools: { mcp:", "tools:\n  mcp:").replace("] }\n", "]\n"))
+/// A configuration with tools of two kinds: those of an MCP server with the label `tools`, and those of tool services.
+fn mcp_config(tools: &McpServer, more: &str) -> String {
+    format!("{BASE_CONFIG}{}{EXTERNAL}{more}\n", tools.config("tools").replace("tools: { mcp:", "tools:\n  mcp:").replace("] }\n", "]\n"))
 }
 
-/// A server whose model plays a script, and its tools.
+/// A server whose model plays a script, and its MCP server.
 pub async fn scripted(script: &str) -> (Server, McpServer) {
     scripted_with(script, "").await
 }
 
-/// The same with more configuration.
+/// A server whose model plays a script, with additional configuration.
 pub async fn scripted_with(script: &str, more: &str) -> (Server, McpServer) {
     let tools = McpServer::start().await;
-    let config = format!("models: [ {{ name: m, provider: scripted, script: script.yaml }} ]\n{}", shop(&tools, more));
+    let config = format!("models: [ {{ name: m, provider: scripted, script: script.yaml }} ]\n{}", mcp_config(&tools, more));
     (ServerBuilder::new(&config).file("script.yaml", script).start().await, tools)
 }
 
-/// A server whose model plays scenes and keeps what it was asked, and its tools.
-pub async fn theatre(scenes: Vec<Scene>) -> (Server, FakeModel, McpServer) {
-    theatre_with(scenes, "").await
+/// A server whose model plays scenes and records its requests, and its MCP server.
+pub async fn server_with_model(scenes: Vec<Scene>) -> (Server, FakeModel, McpServer) {
+    server_with_model_and_config(scenes, "").await
 }
 
-/// The same with more configuration.
-pub async fn theatre_with(scenes: Vec<Scene>, more: &str) -> (Server, FakeModel, McpServer) {
+/// A server whose model plays scenes, with additional configuration.
+pub async fn server_with_model_and_config(scenes: Vec<Scene>, more: &str) -> (Server, FakeModel, McpServer) {
     let (model, tools) = (FakeModel::start(scenes).await, McpServer::start().await);
-    (on_stage(&model, &tools, more).await, model, tools)
+    (server_for_model(&model, &tools, more).await, model, tools)
 }
 
-/// A server for a model and tools that are there.
-pub async fn on_stage(model: &FakeModel, tools: &McpServer, more: &str) -> Server {
-    ServerBuilder::new(&(model.config().replace("name: fake", "name: m") + &shop(tools, more))).start().await
+/// A server for an existing model and MCP server.
+pub async fn server_for_model(model: &FakeModel, tools: &McpServer, more: &str) -> Server {
+    ServerBuilder::new(&(model.config().replace("name: fake", "name: m") + &mcp_config(tools, more))).start().await
 }
 
 /// A request without tools.
@@ -57,7 +57,7 @@ pub fn ask_with(input: &str, tools: &[Value]) -> Value {
     json!({ "model": "m", "input": input, "tools": tools })
 }
 
-/// A request with more in it.
+/// A request with additional fields.
 pub fn with(mut body: Value, more: Value) -> Value {
     let more = more.as_object().expect("an object").clone();
     body.as_object_mut().expect("an object").extend(more);
@@ -69,34 +69,34 @@ pub fn mcp() -> Value {
     json!({ "type": "mcp", "server_label": "tools", "require_approval": "never" })
 }
 
-/// The tools of an MCP server that the request brings along.
+/// The tools of an MCP server that the request declares.
 pub fn declared(label: &str, server: &McpServer) -> Value {
     json!({ "type": "mcp", "server_label": label, "server_url": server.url, "require_approval": "never" })
 }
 
-/// A function of the client's.
+/// A client function.
 pub fn function(name: &str) -> Value {
     json!({ "type": "function", "name": name, "description": format!("does {name}"), "parameters": { "type": "object" }, "strict": false })
 }
 
-/// What the client says its call brought.
+/// The client's result of a call.
 pub fn output(call: &Value, text: &str) -> Value {
     json!({ "type": "function_call_output", "call_id": call["call_id"], "output": text })
 }
 
 /// A follow-up of a response.
-pub fn after(made: &Made, input: Value, tools: &[Value]) -> Value {
+pub fn after(made: &ResponseRecord, input: Value, tools: &[Value]) -> Value {
     json!({ "model": "m", "previous_response_id": made.id(), "input": input, "tools": tools })
 }
 
-/// The response whose call this is, by the call's id: how somebody who was not told knows it.
+/// The response that a call belongs to, from the call's id. It works before the client knows the response.
 pub fn response_of(call_id: &str) -> String {
     let run = call_id.trim_start_matches("call_").split('_').next().expect("an id has parts");
     format!("resp_{run}")
 }
 
-/// The messages of a request to the model, each as its role and the text, calls or result it has.
-pub fn told(request: &Value) -> Vec<String> {
+/// The messages of a request to the model, each as its role and its text, calls or result.
+pub fn messages_sent(request: &Value) -> Vec<String> {
     let one = |message: &Value| {
         let role = message["role"].as_str().unwrap_or_default();
         let text = message["content"].as_str().unwrap_or_default();
@@ -107,14 +107,14 @@ pub fn told(request: &Value) -> Vec<String> {
     request["messages"].as_array().expect("a request has messages").iter().map(one).collect()
 }
 
-/// The names of the tools that a request to the model offers.
+/// The names of the tools in a request to the model.
 pub fn offered(request: &Value) -> Vec<String> {
     let tools = request["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
     tools.iter().map(|tool| tool["function"]["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// The fields of an item that say what became of it.
-pub fn fate(item: &Value) -> (String, String, String) {
+/// The fields of a call item that contain its outcome.
+pub fn call_outcome(item: &Value) -> (String, String, String) {
     let text = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
     (text("status"), text("output"), text("error"))
 }

@@ -1,11 +1,11 @@
-//! What the tests of the turn machine share: one configuration, a spy in the database, and checks of whole histories.
+//! Helpers of the tests of the turn machine: one configuration, a spy in the database, and checks of whole histories.
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use windlass_tests::{FakeModel, Row, Scene, Server, ServerBuilder, SseEvent, Store, bytes};
 
 /// Tools of several kinds, and agents that may use them.
-const OFFICE: &str = "
+const TURN_CONFIG: &str = "
 tools:
   external:
     - { name: echo, effect: read }
@@ -18,26 +18,26 @@ agents:
   eve: { tools: [echo, send, brief, last] }
 ";
 
-/// A server whose agents answer by the words they are told.
-pub async fn office() -> Server {
-    office_with("limits: { sweep_interval: 50ms }\n").await
+/// A server whose agents answer according to keywords in their input.
+pub async fn turn_server() -> Server {
+    turn_server_with_config("limits: { sweep_interval: 50ms }\n").await
 }
 
-/// The same with more configuration.
-pub async fn office_with(more: &str) -> Server {
-    ServerBuilder::new(&format!("{OFFICE}{more}")).start().await
+/// A server with additional configuration.
+pub async fn turn_server_with_config(more: &str) -> Server {
+    ServerBuilder::new(&format!("{TURN_CONFIG}{more}")).start().await
 }
 
 /// A server whose model plays scenes.
-pub async fn theatre(scenes: Vec<Scene>, limits: &str) -> (Server, FakeModel) {
+pub async fn server_with_model(scenes: Vec<Scene>, limits: &str) -> (Server, FakeModel) {
     let model = FakeModel::start(scenes).await;
-    let server = ServerBuilder::new(&format!("{OFFICE}{}limits: {{ sweep_interval: 50ms{limits} }}\n", model.config())).start().await;
+    let server = ServerBuilder::new(&format!("{TURN_CONFIG}{}limits: {{ sweep_interval: 50ms{limits} }}\n", model.config())).start().await;
     (server, model)
 }
 
-/// A server with room for one worker, which an agent `holder` keeps busy: what comes for others waits in the store.
+/// A server with room for one worker, which an agent `holder` occupies: work for other agents waits in the store.
 pub async fn crowded(then: Vec<Scene>) -> (Server, FakeModel, String) {
-    let (server, model) = theatre([vec![Scene::Hang], then].concat(), ", workers: 1").await;
+    let (server, model) = server_with_model([vec![Scene::Hang], then].concat(), ", workers: 1").await;
     let holder = server.enqueue("holder", "keep the only worker").await;
     model.asked_times(1).await;
     (server, model, holder)
@@ -53,13 +53,13 @@ pub async fn stop(server: &Server, agent: &str, run: &str) -> Value {
     server.post(&format!("/v1/agents/{agent}/stop"), json!({ "agent_turn_id": run, "reason": "enough" })).await.ok()
 }
 
-/// Enqueues so many turns to one agent at the same time; returns their runs.
+/// Enqueues this number of turns to one agent at the same time. Returns their runs.
 pub async fn hammer(server: &Server, agent: &str, count: usize) -> Vec<String> {
     let inputs: Vec<String> = (0..count).map(|number| format!("number {number};")).collect();
     join_all(inputs.iter().map(|input| server.enqueue(agent, input))).await
 }
 
-/// Claims so many calls of a tool, and reports each as soon as it is had.
+/// Claims this number of calls of a tool, and reports each as soon as it is claimed.
 pub async fn serve(server: &Server, tool: &str, count: usize) -> Vec<Value> {
     let mut served = Vec::new();
     while served.len() < count {
@@ -74,7 +74,7 @@ pub async fn serve(server: &Server, tool: &str, count: usize) -> Vec<Value> {
     served
 }
 
-/// Claims so many calls of a tool at once.
+/// Claims this number of calls of a tool without reporting them.
 pub async fn claim_all(server: &Server, tool: &str, count: usize) -> Vec<Value> {
     let mut calls = Vec::new();
     while calls.len() < count {
@@ -96,12 +96,12 @@ pub fn states(events: &[SseEvent]) -> Vec<&SseEvent> {
     events.iter().filter(|event| event.event.ends_with(".state")).collect()
 }
 
-/// Makes copies of a queued turn behind the server's back, each a turn of its own: ten thousand requests take too long.
+/// Copies a queued turn in the database, each copy as a turn of its own: ten thousand requests would take too long.
 pub fn multiply(server: &Server, run: &str, copies: u32) {
     let database = server.database();
     database.batch("CREATE TEMP TABLE chosen (run bytea, copies bigint)");
     database.execute(&format!("INSERT INTO chosen VALUES ({}, {copies})", bytes(run))).expect("a note");
-    // A state is JSON in bytes, and an id stands in it in digits: both are looked at in their own digits.
+    // A state is stored as JSON in bytes, and contains the id as digits, so the statement compares hexadecimal digits.
     let sql = "
         BEGIN;
         UPDATE heads SET queued = queued + (SELECT copies FROM chosen), runs = runs + (SELECT copies FROM chosen)
@@ -127,7 +127,7 @@ pub fn multiply(server: &Server, run: &str, copies: u32) {
         ";
     let counted = match database.store() {
         Store::Sqlite => "UPDATE tenants SET open = open + (SELECT copies FROM chosen);",
-        // The writer's slot that nobody has; and numbers go on behind the copies.
+        // The slot of a row without a writer. The numbers of new rows have to continue after the copies.
         Store::Postgres => {
             "INSERT INTO tenants SELECT 'default', -1, copies FROM chosen; SELECT setval('inbox_numbers', (SELECT max(n) FROM inbox));"
         }
@@ -163,7 +163,7 @@ impl Move {
     }
 }
 
-/// Has the database write down every change of a head, and how many runs of its agent are active after every change of one.
+/// Makes the database record every change of a head, and after each change the number of active runs of its agent.
 pub fn spy(server: &Server) {
     let database = server.database();
     let numbers = "old_epoch bigint, new_epoch bigint, waiting bigint, deadline bigint";
@@ -184,9 +184,9 @@ pub fn spy(server: &Server) {
     database.spy("spy_run_moved", "UPDATE", "runs", active);
 }
 
-/// What the spy saw of an agent's head.
+/// The changes of an agent's head that the spy recorded.
 pub fn moves(server: &Server, agent: &str) -> Vec<Move> {
-    // A run that is not there has no digits; on SQLite it has an empty text of them.
+    // The digits of a missing run are null; on SQLite they are an empty text.
     let sql = format!(
         "SELECT old_status, new_status, nullif(old_run, ''), nullif(new_run, ''), old_epoch, new_epoch, waiting, deadline
          FROM spy WHERE agent = '{agent}' ORDER BY n"
@@ -208,12 +208,12 @@ pub fn moves(server: &Server, agent: &str) -> Vec<Move> {
     server.database().rows(&sql).into_iter().map(read).collect()
 }
 
-/// The edges an agent's head took, without those that left its status as it was.
+/// The status edges of an agent's head, without changes that kept the status.
 pub fn edges_taken(server: &Server, agent: &str) -> Vec<(String, String)> {
     moves(server, agent).into_iter().filter(|seen| seen.from != seen.to || !seen.is_same_run()).map(|seen| (seen.from, seen.to)).collect()
 }
 
-/// The most runs of an agent that were ever active at once.
+/// The largest number of runs of an agent that were active at the same time.
 pub fn most_active(server: &Server, agent: &str) -> i64 {
     server.number(&format!("SELECT max(active) FROM spy_active WHERE agent = '{agent}'"))
 }
@@ -225,7 +225,7 @@ fn at<'a>(journal: &'a [Value], kind: &str) -> &'a Value {
     entry
 }
 
-/// Every run ended, was leased once, ended once, one after the other; and nothing is left over.
+/// Asserts that every run was leased once and ended once, one after the other, and that nothing is left over.
 pub async fn each_ran_once(server: &Server, agent: &str, runs: &[String]) {
     server.all_ended(runs).await;
     let mut views = join_all(runs.iter().map(|run| server.run(run))).await;
