@@ -22,15 +22,15 @@ pub(crate) use target::write as write_server_file;
 #[derive(Subcommand)]
 pub(crate) enum Verb {
     /// Lists runs, newest first, with why each one waits.
-    Ls(ls::Arguments),
+    Ls(ls::LsArguments),
     /// Shows one run: its iterations, its calls and why it waits. Exits with 3 if a person has to decide something.
-    Show(show::Arguments),
+    Show(show::ShowArguments),
     /// Decides about a call of which it is unknown whether it took effect.
-    Reconcile(reconcile::Arguments),
+    Reconcile(reconcile::ReconcileArguments),
     /// Erases everything of a tenant for good: asks the running server (scope admin), or opens the database if none runs.
-    Erase(erase::Arguments),
+    Erase(erase::EraseArguments),
     /// Erases the runs that are older than `retention` says: asks the running server (scope admin), or opens the database if none runs.
-    Gc(gc::Arguments),
+    Gc(gc::GcArguments),
 }
 
 /// Which server is asked, and how the answer is printed.

@@ -59,10 +59,10 @@ pub(crate) async fn serve(
 ) {
     let limits = ConnectionLimits { connections: limits.connections.min(affordable_connections()), ..limits };
     let (head, reserve_head) = (limits.head, limits.head.min(RESERVE_HEAD));
-    let regular = Protocol { http: protocol(head), tls: tls.clone(), handshake: head };
+    let regular = ConnectionProtocol { http: protocol(head), tls: tls.clone(), handshake: head };
     let mut reserve_http = protocol(reserve_head);
     reserve_http.keep_alive(false);
-    let reserved = Protocol { http: reserve_http, tls, handshake: reserve_head };
+    let reserved = ConnectionProtocol { http: reserve_http, tls, handshake: reserve_head };
     let reserve_router = health_only(router.clone());
     let permits = Arc::new(ConnectionPermits::new(&limits));
     let mut reserve = VecDeque::with_capacity(RESERVE_MAX);
@@ -103,7 +103,7 @@ fn protocol(head: Duration) -> http1::Builder {
 
 /// The protocol stack of a connection.
 #[derive(Clone)]
-struct Protocol {
+struct ConnectionProtocol {
     http: http1::Builder,
     tls: Option<TlsAcceptor>,
     /// The time limit for the TLS handshake, from accept. The timer for the first head starts after it.
@@ -112,7 +112,7 @@ struct Protocol {
 
 /// Serves an accepted connection, after the TLS handshake if there is one. A handshake that fails, exceeds its time limit or is interrupted
 /// by a stop ends the connection.
-async fn serve_accepted(protocol: Protocol, stream: TcpStream, peer: SocketAddr, router: Router, mut stopping: watch::Receiver<()>) {
+async fn serve_accepted(protocol: ConnectionProtocol, stream: TcpStream, peer: SocketAddr, router: Router, mut stopping: watch::Receiver<()>) {
     let Some(tls) = protocol.tls else {
         return serve_connection(protocol.http, stream, peer, router, stopping).await;
     };

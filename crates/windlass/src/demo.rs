@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use api::Api;
 use printer::{Printer, seconds};
-use server::Server;
+use server::DemoServer;
 use service::Service;
 use stream::{Follower, Received, Stream};
 
@@ -48,7 +48,7 @@ async fn run_demo() -> anyhow::Result<()> {
     printer.title("Windlass demo: an agent is killed in the middle of its answer, and nothing is lost.")?;
     printer.line("Offline and without a key, in a temporary folder that is gone afterwards.")?;
 
-    let server = Server::start(folder.path()).await?;
+    let server = DemoServer::start(folder.path()).await?;
     printer.title("1. A server starts")?;
     printer.line(&format!("process {}, {}, with a new database", server.pid(), server.base()))?;
     let api = Api::new(&server)?;
@@ -63,13 +63,13 @@ async fn run_demo() -> anyhow::Result<()> {
 }
 
 /// The steps of the demo, while the tool service runs.
-async fn run_steps(printer: &mut Printer, api: &Api, service: &Service<'_>, mut server: Server, folder: &TempDir) -> anyhow::Result<()> {
+async fn run_steps(printer: &mut Printer, api: &Api, service: &Service<'_>, mut server: DemoServer, folder: &TempDir) -> anyhow::Result<()> {
     let mut follower = Follower::default();
     ask(printer, api, &mut follower).await.map_err(|error| beside_log(&error, &server))?;
     let broken_off = kill(printer, &mut server, &mut follower).await?;
 
     let restarted = Instant::now();
-    let server = Server::start(folder.path()).await?;
+    let server = DemoServer::start(folder.path()).await?;
     api.move_to(&server);
     printer.title("4. A server starts again on the same data")?;
     printer.line(&format!("process {}, serving after {}", server.pid(), seconds(restarted.elapsed())))?;
@@ -93,7 +93,7 @@ async fn run_steps(printer: &mut Printer, api: &Api, service: &Service<'_>, mut 
 }
 
 /// The error together with the end of the server's log.
-fn beside_log(error: &anyhow::Error, server: &Server) -> anyhow::Error {
+fn beside_log(error: &anyhow::Error, server: &DemoServer) -> anyhow::Error {
     anyhow!("{error:#}\n{}", server.log_end())
 }
 
@@ -114,7 +114,7 @@ async fn ask(printer: &mut Printer, api: &Api, follower: &mut Follower) -> anyho
 }
 
 /// Kills the server and reads what it had already sent. Returns the number of the last event that arrived.
-async fn kill(printer: &mut Printer, server: &mut Server, follower: &mut Follower) -> anyhow::Result<u64> {
+async fn kill(printer: &mut Printer, server: &mut DemoServer, follower: &mut Follower) -> anyhow::Result<u64> {
     let pid = server.pid();
     server.kill()?;
     // Data that was sent before the kill still arrives, then the connection breaks.

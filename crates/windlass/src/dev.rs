@@ -61,12 +61,12 @@ async fn show_server(servers: Arc<Servers>, label: String) {
 
 /// A meter that prints a line when a run starts and when it ends, and reports everything to `metrics` as in `serve`.
 pub(crate) fn observe(metrics: Arc<Metrics>) -> Arc<dyn Meter> {
-    Arc::new(Printer(metrics))
+    Arc::new(RunPrinter(metrics))
 }
 
-struct Printer(Arc<Metrics>);
+struct RunPrinter(Arc<Metrics>);
 
-impl Meter for Printer {
+impl Meter for RunPrinter {
     fn record(&self, fact: Fact<'_>) {
         if let Some(line) = line(&fact) {
             LINES.lock().unwrap_or_else(PoisonError::into_inner).print(&line);

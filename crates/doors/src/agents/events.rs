@@ -39,8 +39,8 @@ pub(super) async fn events(
     query.only(&["after", "from"])?;
     let watch = state.engine.watch_agent(&agent);
     let at = start(&state, &agent, &headers, &query).await?;
-    let reader = Reader { state, agent, watch, at, ready: VecDeque::new(), silent_since: Instant::now() };
-    let body = Body::from_stream(stream::unfold(reader, Reader::next));
+    let reader = EventReader { state, agent, watch, at, ready: VecDeque::new(), silent_since: Instant::now() };
+    let body = Body::from_stream(stream::unfold(reader, EventReader::next));
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
@@ -92,7 +92,7 @@ async fn start(state: &DoorState, agent: &AgentKey, headers: &HeaderMap, query: 
     }
 }
 
-struct Reader {
+struct EventReader {
     state: DoorState,
     agent: AgentKey,
     watch: Watch,
@@ -102,7 +102,7 @@ struct Reader {
     silent_since: Instant,
 }
 
-impl Reader {
+impl EventReader {
     /// The next chunk: one event or a heartbeat. The stream ends when the server drains.
     async fn next(mut self) -> Option<(Result<Bytes, StoreError>, Self)> {
         let heartbeat = Duration::from_millis(HEARTBEAT_MS);

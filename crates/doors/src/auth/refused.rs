@@ -16,11 +16,11 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// The rate limit of these log lines.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedLogins {
-    window: Mutex<Option<Window>>,
+    window: Mutex<Option<LogWindow>>,
 }
 
 #[derive(Debug)]
-struct Window {
+struct LogWindow {
     began: Instant,
     logged: u32,
     suppressed: u64,
@@ -39,7 +39,7 @@ impl RefusedLogins {
     /// Whether a line may be logged now, and how many were suppressed since the last one.
     fn admit(&self, now: Instant) -> Option<u64> {
         let mut guard = self.window.lock().unwrap_or_else(PoisonError::into_inner);
-        let window = guard.get_or_insert(Window { began: now, logged: 0, suppressed: 0 });
+        let window = guard.get_or_insert(LogWindow { began: now, logged: 0, suppressed: 0 });
         if now.duration_since(window.began) >= WINDOW {
             (window.began, window.logged) = (now, 0);
         }

@@ -30,7 +30,7 @@ use crate::responses::{create::agent_of, error::WireError, join::TURN_METADATA};
 use choice::Chosen;
 use limits::{ALLOWED_MAX, INCLUDE_MAX, NAME_CHARS_MAX, NUMBER_MAX, OUTPUT_TOKENS_MIN, TURNS_MAX, WALL_S_MAX};
 use object::{At, Object, Shape};
-use tools::Tools;
+use tools::RequestTools;
 
 /// A validated request for a response. It has no `Debug`, because it contains secrets of tool servers.
 pub(crate) struct Create {
@@ -51,7 +51,7 @@ pub(crate) struct Create {
     pub tools: Vec<Tool>,
     /// The client's names of functions that the model knows by another name, or that take a text, by the model's name.
     pub client_names: BTreeMap<String, ClientName>,
-    /// Tools that only OpenAI's own servers run.
+    /// RequestTools that only OpenAI's own servers run.
     pub hosted: Vec<Hosted>,
     /// Whether `client_metadata` has Codex's turn metadata, which is a header over HTTP but not on a socket.
     pub has_codex_metadata: bool,
@@ -133,9 +133,9 @@ impl Create {
             return Err(body.at("background").invalid("false or left out if 'store' is false"));
         }
         let input = input_of(body, needs_input && previous.is_none() && conversation.is_none())?;
-        let mut tools = body.given("tools").map(|value| Tools::read(value, &body.at("tools"))).transpose()?.unwrap_or_default();
+        let mut tools = body.given("tools").map(|value| RequestTools::read(value, &body.at("tools"))).transpose()?.unwrap_or_default();
         tools.read_items(&input, &body.at("input"))?;
-        let Limits { max_turns, budget_tokens, budget_wall_ms, tools: server_tools } = Limits::read(body)?;
+        let RequestLimits { max_turns, budget_tokens, budget_wall_ms, tools: server_tools } = RequestLimits::read(body)?;
         let model = body.name("model", NAME_CHARS_MAX)?;
         let has_more = !server_tools.is_empty() || model.as_deref().and_then(agent_of).is_some();
         let Chosen { choice, allowed, echo: tool_choice } = choice::chosen(body, &tools, has_more)?;
@@ -176,7 +176,7 @@ impl Create {
     /// Adds tools from input items of earlier requests on the same socket. The request's own tools take precedence.
     pub fn add_tools(&mut self, earlier: &[Box<RawValue>]) -> Result<(), WireError> {
         let (tools, client_names) = (std::mem::take(&mut self.tools), std::mem::take(&mut self.client_names));
-        let mut all = Tools { tools, client_names, echo: Vec::new(), hosted: std::mem::take(&mut self.hosted) };
+        let mut all = RequestTools { tools, client_names, echo: Vec::new(), hosted: std::mem::take(&mut self.hosted) };
         let at = At::Field(&At::Body, "input");
         all.read_items(earlier, &at)?;
         all.read_items(&self.input, &at)?;
@@ -219,19 +219,19 @@ fn input_of(body: &Object<'_, '_>, is_needed: bool) -> Result<Vec<Box<RawValue>>
 }
 
 /// The limits of the run, and its server-side tools.
-struct Limits {
+struct RequestLimits {
     max_turns: Option<u32>,
     budget_tokens: Option<u64>,
     budget_wall_ms: Option<u64>,
     tools: Vec<String>,
 }
 
-impl Limits {
+impl RequestLimits {
     /// Reads them from the `windlass` object, which other servers ignore. If `max_turns` is given there and at the top level, the lower one
     /// applies.
     fn read(body: &Object<'_, '_>) -> Result<Self, WireError> {
         let mut limits =
-            Limits { max_turns: whole_u32(body, "max_turns", TURNS_MAX)?, budget_tokens: None, budget_wall_ms: None, tools: Vec::new() };
+            RequestLimits { max_turns: whole_u32(body, "max_turns", TURNS_MAX)?, budget_tokens: None, budget_wall_ms: None, tools: Vec::new() };
         let Some(value) = body.given("windlass") else { return Ok(limits) };
         let at = body.at("windlass");
         let own = Object::of(value, &at)?;

@@ -32,7 +32,7 @@ use crate::{
     limits::SOCKETS_MAX,
 };
 use handshake::{Handshake, Socket};
-use meter::{FrameMeter, Overrun};
+use meter::{FrameMeter, FrameOverrun};
 use queue::{Queue, ReceivedFrame, Waiting};
 use session::Session;
 use writer::{Gone, Writer};
@@ -78,7 +78,7 @@ enum End {
     /// The client violated the WebSocket protocol, or sent a frame far above the limit.
     Unreadable(String),
     /// The client sends more than the byte budget has room for, or sends a frame too slowly.
-    Overrun(Overrun),
+    Overrun(FrameOverrun),
     /// The connection has reached its maximum age.
     Old,
     /// The server stops.
@@ -107,8 +107,8 @@ async fn serve(socket: Socket, meter: &FrameMeter, state: DoorState, caller: Cal
             let message = format!("the frame cannot be read ({why}), so the socket is closed; send frames of at most {bytes_max} bytes");
             (WireError::bad("invalid_frame", message), UNREADABLE, "a frame cannot be read")
         }
-        End::Overrun(Overrun::Full(full)) => (ApiError::from(full).into(), TRY_AGAIN_LATER, "too much is being sent at once"),
-        End::Overrun(Overrun::Late) => {
+        End::Overrun(FrameOverrun::Full(full)) => (ApiError::from(full).into(), TRY_AGAIN_LATER, "too much is being sent at once"),
+        End::Overrun(FrameOverrun::Late) => {
             let message = format!("a frame did not arrive within {} seconds, so the socket is closed", frame_time.as_secs_f64());
             (WireError::timed_out(message), TOO_SLOW, "a frame did not arrive in time")
         }

@@ -15,9 +15,9 @@ pub(super) struct WireEvent {
 
 /// Events that wait to be sent, in order.
 #[derive(Default)]
-pub(super) struct PendingEvents(VecDeque<Entry>);
+pub(super) struct PendingEvents(VecDeque<PendingEntry>);
 
-enum Entry {
+enum PendingEntry {
     Event(WireEvent),
     TextDeltas(TextDeltas),
 }
@@ -47,16 +47,16 @@ impl TextDeltas {
 
 impl PendingEvents {
     pub fn push(&mut self, event: WireEvent) {
-        self.0.push_back(Entry::Event(event));
+        self.0.push_back(PendingEntry::Event(event));
     }
 
     /// Adds a delta of the message with the id `item`, which has this index in the output.
     pub fn push_delta(&mut self, number: u64, item: &str, index: usize, delta: &str) {
-        if !matches!(self.0.back(), Some(Entry::TextDeltas(open)) if open.item == item) {
+        if !matches!(self.0.back(), Some(PendingEntry::TextDeltas(open)) if open.item == item) {
             let (item, text, lengths) = (item.to_owned(), String::new(), VecDeque::new());
-            self.0.push_back(Entry::TextDeltas(TextDeltas { next: number, item, index, text, lengths, at: 0 }));
+            self.0.push_back(PendingEntry::TextDeltas(TextDeltas { next: number, item, index, text, lengths, at: 0 }));
         }
-        if let Some(Entry::TextDeltas(open)) = self.0.back_mut() {
+        if let Some(PendingEntry::TextDeltas(open)) = self.0.back_mut() {
             open.text.push_str(delta);
             open.lengths.push_back(delta.len() as u32);
         }
@@ -66,13 +66,13 @@ impl PendingEvents {
     pub fn pop(&mut self) -> Option<WireEvent> {
         loop {
             match self.0.front_mut()? {
-                Entry::TextDeltas(deltas) => match deltas.take() {
+                PendingEntry::TextDeltas(deltas) => match deltas.take() {
                     Some(event) => return Some(event),
                     None => drop(self.0.pop_front()),
                 },
-                Entry::Event(_) => match self.0.pop_front() {
-                    Some(Entry::Event(event)) => return Some(event),
-                    Some(Entry::TextDeltas(_)) | None => return None,
+                PendingEntry::Event(_) => match self.0.pop_front() {
+                    Some(PendingEntry::Event(event)) => return Some(event),
+                    Some(PendingEntry::TextDeltas(_)) | None => return None,
                 },
             }
         }

@@ -23,7 +23,7 @@ const PROGRESS_ROWS: u64 = 10_000;
 const BATCH: usize = 500;
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct EraseArguments {
     /// Whose runs, conversations, items and sums of usage are erased. A running server erases only the tenant of the token.
     #[arg(long, value_name = "NAME")]
     tenant: String,
@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     common: Common,
 }
 
-pub(super) async fn erase(arguments: Arguments) -> Result<Done, CliError> {
+pub(super) async fn erase(arguments: EraseArguments) -> Result<Done, CliError> {
     if !arguments.yes {
         confirm(&arguments.tenant)?;
     }
@@ -72,12 +72,12 @@ fn confirm(tenant: &str) -> Result<(), CliError> {
 
 /// Counts rows and prints progress from time to time.
 #[derive(Default)]
-struct Progress {
+struct EraseProgress {
     rows: u64,
     printed: u64,
 }
 
-impl Progress {
+impl EraseProgress {
     fn add(&mut self, rows: u64) {
         self.rows += rows;
         if self.rows - self.printed >= PROGRESS_ROWS {
@@ -89,7 +89,7 @@ impl Progress {
 
 /// Requests one batch after the other from a server.
 async fn over_api(client: &Client, tenant: &str) -> Result<u64, CliError> {
-    let (mut progress, mut after) = (Progress::default(), serde_json::Value::Null);
+    let (mut progress, mut after) = (EraseProgress::default(), serde_json::Value::Null);
     loop {
         let body = json!({ "tenant": tenant, "after": after }).to_string();
         let answer = client.post("/v1/windlass/erase", body, &uuid::Uuid::now_v7().to_string()).await?;
@@ -102,7 +102,7 @@ async fn over_api(client: &Client, tenant: &str) -> Result<u64, CliError> {
 }
 
 /// Erases in a database that no server has open.
-async fn in_database(arguments: &Arguments) -> Result<u64, CliError> {
+async fn in_database(arguments: &EraseArguments) -> Result<u64, CliError> {
     let failed = |error: anyhow::Error| CliError::Failed(format!("{error:#}"));
     let config: Config = crate::load(arguments.config.as_deref()).map_err(failed)?;
     let place = config.store.place(&arguments.data);
@@ -114,7 +114,7 @@ async fn in_database(arguments: &Arguments) -> Result<u64, CliError> {
 }
 
 async fn in_store(store: &dyn Store, tenant: &Tenant) -> Result<u64, CliError> {
-    let (mut progress, mut from) = (Progress::default(), TenantCursor::default());
+    let (mut progress, mut from) = (EraseProgress::default(), TenantCursor::default());
     loop {
         let erased = store.erase_tenant(tenant.clone(), from, BATCH).await;
         match erased.map_err(|error| CliError::Failed(error.to_string()))? {

@@ -23,7 +23,7 @@ use crate::{
 const PROGRESS_RUNS: u64 = 1_000;
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct GcArguments {
     /// Rebuilds a SQLite database after that, so that no free page holds erased text. No server may run on it.
     #[arg(long, conflicts_with = "server")]
     vacuum: bool,
@@ -39,13 +39,13 @@ pub(crate) struct Arguments {
 
 /// Counts runs and prints progress from time to time.
 #[derive(Default)]
-struct Progress {
+struct GcProgress {
     erased: u64,
     failed: u64,
     printed: u64,
 }
 
-impl Progress {
+impl GcProgress {
     fn add(&mut self, erased: u64, failed: u64) {
         self.erased += erased;
         self.failed += failed;
@@ -56,9 +56,9 @@ impl Progress {
     }
 }
 
-pub(super) async fn gc(arguments: Arguments) -> Result<Done, CliError> {
+pub(super) async fn gc(arguments: GcArguments) -> Result<Done, CliError> {
     let (progress, vacuumed) = if arguments.vacuum { with_vacuum(&arguments).await? } else { (by_age(&arguments).await?, None) };
-    let Progress { erased, failed, .. } = progress;
+    let GcProgress { erased, failed, .. } = progress;
     match arguments.common.json {
         true => {
             let sizes = vacuumed.map(|Vacuumed { before, after }| json!({ "before_bytes": before, "after_bytes": after }));
@@ -77,7 +77,7 @@ pub(super) async fn gc(arguments: Arguments) -> Result<Done, CliError> {
     Ok(Done::Fully)
 }
 
-async fn by_age(arguments: &Arguments) -> Result<Progress, CliError> {
+async fn by_age(arguments: &GcArguments) -> Result<GcProgress, CliError> {
     let client = arguments.common.client()?;
     // If the user named a server, the command must use it; otherwise it may open the database when no server runs.
     let is_named = arguments.common.server.is_some() || std::env::var_os("WINDLASS_URL").is_some();
@@ -94,8 +94,8 @@ async fn by_age(arguments: &Arguments) -> Result<Progress, CliError> {
 }
 
 /// Requests one batch after the other from a server.
-async fn over_api(client: &Client) -> Result<Progress, CliError> {
-    let (mut progress, mut after) = (Progress::default(), Value::Null);
+async fn over_api(client: &Client) -> Result<GcProgress, CliError> {
+    let (mut progress, mut after) = (GcProgress::default(), Value::Null);
     loop {
         let answer = client.post("/v1/windlass/gc", json!({ "after": after }).to_string(), &uuid::Uuid::now_v7().to_string()).await?;
         let count = |name: &str| answer.json[name].as_u64().unwrap_or(0);
@@ -108,10 +108,10 @@ async fn over_api(client: &Client) -> Result<Progress, CliError> {
 }
 
 /// Erases the runs of all tenants in a database that no server has open.
-async fn in_database(place: &Place<'_>, retention: Retention) -> Result<Progress, CliError> {
+async fn in_database(place: &Place<'_>, retention: Retention) -> Result<GcProgress, CliError> {
     let CommandStorage { store, views } =
         storage::open_for_writing(place, StoreOptions::default()).await.map_err(|error| failed(&error))?;
-    let mut progress = Progress::default();
+    let mut progress = GcProgress::default();
     let unread = |error: windlass_ports::StoreError| CliError::Failed(error.to_string());
     for tenant in views.tenants().await.map_err(unread)? {
         let mut after = None;
@@ -128,7 +128,7 @@ async fn in_database(place: &Place<'_>, retention: Retention) -> Result<Progress
     Ok(progress)
 }
 
-async fn with_vacuum(arguments: &Arguments) -> Result<(Progress, Option<Vacuumed>), CliError> {
+async fn with_vacuum(arguments: &GcArguments) -> Result<(GcProgress, Option<Vacuumed>), CliError> {
     let config = load(arguments)?;
     let place = config.store.place(&arguments.data);
     let Place::File(file) = &place else {
@@ -139,7 +139,7 @@ async fn with_vacuum(arguments: &Arguments) -> Result<(Progress, Option<Vacuumed
     if !file.exists() {
         return Err(CliError::Failed(format!("there is no database {}", file.display())));
     }
-    let progress = if config.retention.is_set() { in_database(&place, config.retention).await? } else { Progress::default() };
+    let progress = if config.retention.is_set() { in_database(&place, config.retention).await? } else { GcProgress::default() };
     let file = file.clone();
     let vacuumed = tokio::task::spawn_blocking(move || vacuum_sqlite(file)).await;
     match vacuumed.map_err(|error| CliError::Failed(error.to_string()))? {
@@ -148,7 +148,7 @@ async fn with_vacuum(arguments: &Arguments) -> Result<(Progress, Option<Vacuumed
     }
 }
 
-fn load(arguments: &Arguments) -> Result<Config, CliError> {
+fn load(arguments: &GcArguments) -> Result<Config, CliError> {
     crate::load(arguments.config.as_deref()).map_err(|error| failed(&error))
 }
 

@@ -8,7 +8,7 @@ use super::{
     Common, Done,
     client::CliError,
     run_id,
-    text::{Style, count, member, span, table, time, why},
+    text::{TextStyle, count, member, span, table, time, why},
 };
 
 const HEADINGS: [&str; 7] = ["RUN", "AGENT", "STATE", "ITER", "TOKENS", "AGE", "WHY"];
@@ -16,7 +16,7 @@ const HEADINGS: [&str; 7] = ["RUN", "AGENT", "STATE", "ITER", "TOKENS", "AGE", "
 const STATE: usize = 2;
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct LsArguments {
     /// Only runs in this state: queued, thinking, waiting, parked or ended.
     #[arg(long)]
     state: Option<String>,
@@ -30,19 +30,19 @@ pub(crate) struct Arguments {
     common: Common,
 }
 
-pub(super) async fn ls(arguments: Arguments) -> Result<Done, CliError> {
+pub(super) async fn ls(arguments: LsArguments) -> Result<Done, CliError> {
     let limit = arguments.limit.to_string();
     let given = [("state", arguments.state.as_deref()), ("agent", arguments.agent.as_deref()), ("limit", Some(limit.as_str()))];
     let query: Vec<(&str, &str)> = given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
     let answer = arguments.common.client()?.get("/v1/windlass/runs", &query).await?;
     match arguments.common.json {
         true => println!("{}", answer.text),
-        false => print!("{}", listed(&answer.json, Timestamp::now(), Style::of_stdout())),
+        false => print!("{}", listed(&answer.json, Timestamp::now(), TextStyle::of_stdout())),
     }
     Ok(Done::Fully)
 }
 
-fn listed(list: &Value, now: Timestamp, style: Style) -> String {
+fn listed(list: &Value, now: Timestamp, style: TextStyle) -> String {
     let runs = list["runs"].as_array().map(Vec::as_slice).unwrap_or_default();
     let ids: Vec<&str> = runs.iter().filter_map(|run| run["run_id"].as_str()).collect();
     let digits = run_id::short(&ids);
@@ -90,7 +90,7 @@ mod tests {
         let wanted = "RUN           AGENT  STATE   ITER  TOKENS  AGE  WHY\n\
                       0197f3aaaaaa  clerk  parked  3     4.1k    2m   write_file: outcome unknown\n\
                       0197e8bbbbbb  -      ended   1     6       2m   answered\n";
-        assert_eq!(listed(&list, now, Style::of_stdout()), wanted);
-        assert_eq!(listed(&json!({ "runs": [], "next": null }), now, Style::of_stdout()), "no runs\n");
+        assert_eq!(listed(&list, now, TextStyle::of_stdout()), wanted);
+        assert_eq!(listed(&json!({ "runs": [], "next": null }), now, TextStyle::of_stdout()), "no runs\n");
     }
 }

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::{Common, Done, client::CliError, run_id};
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ReconcileArguments {
     /// The run: its id, the beginning of it, or @last.
     run: String,
     /// The call: its id as call_…, or its number in the run.
@@ -46,7 +46,7 @@ struct Body<'a> {
     result: Option<&'a RawValue>,
 }
 
-pub(super) async fn reconcile(arguments: Arguments) -> Result<Done, CliError> {
+pub(super) async fn reconcile(arguments: ReconcileArguments) -> Result<Done, CliError> {
     let Decision { record, run_again, .. } = &arguments.decision;
     let result: Option<Box<RawValue>> = match record {
         Some(text) => Some(

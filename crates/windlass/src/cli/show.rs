@@ -10,7 +10,7 @@ use super::{
     Common, Done,
     client::{CliError, Client},
     run_id,
-    text::{Style, clean, clock, count, member, span, time, took, why},
+    text::{TextStyle, clean, clock, count, member, span, time, took, why},
 };
 
 /// Rows per request.
@@ -19,14 +19,14 @@ const PAGE_ROWS: &str = "1000";
 const PAGES_MAX: usize = 5;
 
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ShowArguments {
     /// The run: its id, the beginning of it, or @last.
     run: String,
     #[command(flatten)]
     common: Common,
 }
 
-pub(super) async fn show(arguments: Arguments) -> Result<Done, CliError> {
+pub(super) async fn show(arguments: ShowArguments) -> Result<Done, CliError> {
     let client = arguments.common.client()?;
     let id = run_id::resolve(&client, &arguments.run).await?;
     let path = format!("/v1/windlass/runs/{id}");
@@ -36,7 +36,7 @@ pub(super) async fn show(arguments: Arguments) -> Result<Done, CliError> {
     } else {
         let journal = pages(&client, &format!("{path}/journal"), "entries").await?;
         let calls = pages(&client, &format!("{path}/calls"), "calls").await?;
-        print!("{}", shown(&run.json, &journal, &calls, Timestamp::now(), Style::of_stdout()));
+        print!("{}", shown(&run.json, &journal, &calls, Timestamp::now(), TextStyle::of_stdout()));
     }
     Ok(if run.json["state"] == "parked" { Done::WaitsForPerson } else { Done::Fully })
 }
@@ -67,7 +67,7 @@ struct Iteration {
     takeovers: usize,
 }
 
-fn shown(run: &Value, journal: &[Value], calls: &[Value], now: Timestamp, style: Style) -> String {
+fn shown(run: &Value, journal: &[Value], calls: &[Value], now: Timestamp, style: TextStyle) -> String {
     let mut text = heading(run, now, style);
     let mut iterations = iterations(journal);
     for call in calls {
@@ -83,7 +83,7 @@ fn shown(run: &Value, journal: &[Value], calls: &[Value], now: Timestamp, style:
     text
 }
 
-fn heading(run: &Value, now: Timestamp, style: Style) -> String {
+fn heading(run: &Value, now: Timestamp, style: TextStyle) -> String {
     let (id, agent, state) = (member(run, "run_id"), member(run, "agent_id"), member(run, "state"));
     let agent = if agent == id { String::new() } else { format!("  {agent}") };
     let mut text = format!("{id}{agent}  {}", style.state(&state, &state));
@@ -129,7 +129,7 @@ fn iterations(journal: &[Value]) -> BTreeMap<u64, Iteration> {
     found
 }
 
-fn iteration_lines(number: u64, iteration: &Iteration, calls: &[&Value], style: Style) -> String {
+fn iteration_lines(number: u64, iteration: &Iteration, calls: &[&Value], style: TextStyle) -> String {
     let mut text = format!("{number:>3} {}", iteration.started.as_ref().map(clock).unwrap_or_else(|| "        ".to_owned()));
     let started = iteration.started.as_ref().and_then(time);
     let replied = iteration.replied.as_ref().and_then(time);
@@ -154,7 +154,7 @@ fn iteration_lines(number: u64, iteration: &Iteration, calls: &[&Value], style: 
     text
 }
 
-fn call_line(call: &Value, style: Style) -> String {
+fn call_line(call: &Value, style: TextStyle) -> String {
     let status = member(call, "status");
     let mut line = format!(
         "call {}  {}  {}  {}",
@@ -215,6 +215,6 @@ mod tests {
                       2 00:00:05 model\n      \
                       call 2  write_file  write  parked  worker w1\n\
                       decide: windlass reconcile run_0a 2 --record JSON | --run-again | --tell\n";
-        assert_eq!(shown(&run, &journal, &calls, now, Style::of_stdout()), wanted);
+        assert_eq!(shown(&run, &journal, &calls, now, TextStyle::of_stdout()), wanted);
     }
 }

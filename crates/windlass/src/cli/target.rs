@@ -36,7 +36,7 @@ pub(crate) struct Target {
 }
 
 /// The inputs of the search.
-struct Environment<'a> {
+struct Surroundings<'a> {
     folder: &'a Path,
     url: Option<String>,
     token: Option<String>,
@@ -47,11 +47,11 @@ impl Target {
     pub fn find(server: Option<&str>, token_file: Option<&Path>) -> Result<Self, CliError> {
         let here = std::env::current_dir().map_err(|error| CliError::Failed(format!("the current folder cannot be read: {error}")))?;
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let environment = Environment { folder: &here, url: variable("WINDLASS_URL"), token: variable("WINDLASS_TOKEN") };
+        let environment = Surroundings { folder: &here, url: variable("WINDLASS_URL"), token: variable("WINDLASS_TOKEN") };
         Self::find_in(environment, server, token_file)
     }
 
-    fn find_in(environment: Environment<'_>, server: Option<&str>, token_file: Option<&Path>) -> Result<Self, CliError> {
+    fn find_in(environment: Surroundings<'_>, server: Option<&str>, token_file: Option<&Path>) -> Result<Self, CliError> {
         let nearest = nearest(environment.folder);
         let local = nearest.as_ref().and_then(|folder| url_in(folder));
         let (url, source) = match (server, environment.url, &local) {
@@ -117,7 +117,7 @@ mod tests {
         server: Option<&str>,
         file: Option<&Path>,
     ) -> (String, String, Option<String>) {
-        let environment = Environment { folder, url: url.map(str::to_owned), token: token.map(str::to_owned) };
+        let environment = Surroundings { folder, url: url.map(str::to_owned), token: token.map(str::to_owned) };
         let found = Target::find_in(environment, server, file).expect("it is found");
         (found.url, found.source, found.token)
     }
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_token_file_that_is_not_there_is_a_mistake() {
-        let environment = Environment { folder: Path::new("/"), url: None, token: None };
+        let environment = Surroundings { folder: Path::new("/"), url: None, token: None };
         let error = Target::find_in(environment, None, Some(Path::new("/no/such/file"))).expect_err("it is not there");
         assert!(matches!(&error, CliError::Usage(why) if why.contains("/no/such/file")), "{error}");
     }

@@ -17,14 +17,14 @@ pub(crate) fn member(value: &Value, name: &str) -> String {
 
 /// Colours, if standard output is a terminal and NO_COLOR is not set.
 #[derive(Clone, Copy)]
-pub(crate) struct Style {
+pub(crate) struct TextStyle {
     is_on: bool,
 }
 
-impl Style {
+impl TextStyle {
     pub fn of_stdout() -> Self {
         let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Style { is_on: std::io::stdout().is_terminal() && !is_refused }
+        TextStyle { is_on: std::io::stdout().is_terminal() && !is_refused }
     }
 
     /// Colours a state or status. The text itself is complete without the colour.

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use reqwest::{Client, RequestBuilder, Response};
 use serde_json::Value;
 
-use super::server::Server;
+use super::server::DemoServer;
 
 /// Sends requests to the server that runs at the moment.
 pub(super) struct Api {
@@ -17,14 +17,14 @@ pub(super) struct Api {
 
 impl Api {
     /// A client for this server, with the token that the server created.
-    pub fn new(server: &Server) -> anyhow::Result<Self> {
+    pub fn new(server: &DemoServer) -> anyhow::Result<Self> {
         // The server is on this machine, so a proxy from the environment must not be used.
         let client = Client::builder().no_proxy().build()?;
         Ok(Api { client, token: server.token()?, base: Mutex::new(server.base().to_owned()) })
     }
 
     /// Sends further requests to another server on the same data.
-    pub fn move_to(&self, server: &Server) {
+    pub fn move_to(&self, server: &DemoServer) {
         server.base().clone_into(&mut self.base.lock().unwrap_or_else(PoisonError::into_inner));
     }
 

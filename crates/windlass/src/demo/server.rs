@@ -17,7 +17,7 @@ const SIGKILL: i32 = 9;
 const LINES_SHOWN: usize = 20;
 
 /// A running server. Dropping it kills the process and waits for its exit.
-pub(super) struct Server {
+pub(super) struct DemoServer {
     child: Child,
     base: String,
     data: PathBuf,
@@ -26,7 +26,7 @@ pub(super) struct Server {
 
 type Log = Arc<Mutex<Vec<String>>>;
 
-impl Server {
+impl DemoServer {
     /// Starts the server with the configuration in the folder, and waits until it serves.
     pub async fn start(folder: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe().context("this program does not know where it is")?);
@@ -47,7 +47,7 @@ impl Server {
         let stderr = child.stderr.take();
         let (address_sender, address_receiver) = oneshot::channel();
         // Created before anything can fail, so that the process is always killed.
-        let mut server = Server { child, base: String::new(), data: folder.join("data"), log: Log::default() };
+        let mut server = DemoServer { child, base: String::new(), data: folder.join("data"), log: Log::default() };
         let log = server.log.clone();
         std::thread::spawn(move || listen(stderr, &log, address_sender));
         let address = address_receiver.await.with_context(|| format!("the server did not start\n{}", server.log_end()))?;
@@ -85,7 +85,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for DemoServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         // Waits, because the folder that the server writes to is removed next.

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// A wire item of a conversation.
-pub(super) struct Entry {
+pub(super) struct ConversationEntry {
     pub wire: Value,
     /// The stored items that it was made from. Removing the entry removes all of them.
     pub items: Vec<ItemId>,
@@ -49,7 +49,7 @@ pub(super) async fn page(
     conversation: &ConversationView,
     paging: &Paging,
     sealed: Sealed,
-) -> Result<Vec<Entry>, WireError> {
+) -> Result<Vec<ConversationEntry>, WireError> {
     let mut parts = state.engine.views().conversation_parts(caller.tenant(), conversation.id).await?;
     if !paging.ascending {
         parts.reverse();
@@ -58,7 +58,7 @@ pub(super) async fn page(
         let from = parts.iter().position(|part| is_of(*part, after)).ok_or_else(|| Paging::unknown(after))?;
         parts.drain(..from);
     }
-    let mut found: Vec<Entry> = Vec::new();
+    let mut found: Vec<ConversationEntry> = Vec::new();
     let mut after = paging.after.as_deref();
     for part in parts {
         let mut entries = entries(state, caller, conversation, part, sealed).await?;
@@ -84,10 +84,10 @@ pub(super) async fn latest(
     conversation: &ConversationView,
     count: usize,
     sealed: Sealed,
-) -> Result<Vec<Entry>, WireError> {
+) -> Result<Vec<ConversationEntry>, WireError> {
     let Some(BoxRange { id, length }) = conversation.tail else { return Ok(Vec::new()) };
     let mut entries = entries(state, caller, conversation, Part::Items(id), sealed).await?;
-    let is_new = |entry: &Entry| entry.wire["id"].as_str().and_then(place_of).is_some_and(|(_, index)| index + count >= length as usize);
+    let is_new = |entry: &ConversationEntry| entry.wire["id"].as_str().and_then(place_of).is_some_and(|(_, index)| index + count >= length as usize);
     entries.retain(is_new);
     Ok(entries)
 }
@@ -99,7 +99,7 @@ pub(super) async fn find(
     conversation: &ConversationView,
     id: &str,
     sealed: Sealed,
-) -> Result<Option<Entry>, WireError> {
+) -> Result<Option<ConversationEntry>, WireError> {
     let parts = state.engine.views().conversation_parts(caller.tenant(), conversation.id).await?;
     let Some(part) = parts.into_iter().find(|part| is_of(*part, id)) else { return Ok(None) };
     let entries = entries(state, caller, conversation, part, sealed).await?;
@@ -122,7 +122,7 @@ async fn entries(
     conversation: &ConversationView,
     part: Part,
     sealed: Sealed,
-) -> Result<Vec<Entry>, WireError> {
+) -> Result<Vec<ConversationEntry>, WireError> {
     let views = state.engine.views();
     let mut entries = match part {
         Part::Items(id) => given(id.0, views.box_items(caller.tenant(), id, 0, usize::MAX).await?),
@@ -141,11 +141,11 @@ async fn entries(
 }
 
 /// The items that a client sent. Each gets an id of the server, whatever id the client gave it, so that it can be found again.
-fn given(source: uuid::Uuid, items: Vec<Item>) -> Vec<Entry> {
+fn given(source: uuid::Uuid, items: Vec<Item>) -> Vec<ConversationEntry> {
     let entry = |(index, item): (usize, &Item)| {
         let mut wire = wire_input(RunId(source), index, item)?;
         wire["id"] = item_id("in", RunId(source), index).into();
-        Some(Entry { wire, items: vec![item.id] })
+        Some(ConversationEntry { wire, items: vec![item.id] })
     };
     items.iter().enumerate().filter_map(entry).collect()
 }
@@ -163,7 +163,7 @@ struct Output<'a> {
     /// The index of the next item in the response's output. It starts after the lists of the servers' tools, which are no items of the
     /// conversation.
     next: usize,
-    entries: Vec<Entry>,
+    entries: Vec<ConversationEntry>,
     calls: BTreeMap<CallNumber, usize>,
 }
 
@@ -185,7 +185,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    fn read(mut self, output: &[Item]) -> Vec<Entry> {
+    fn read(mut self, output: &[Item]) -> Vec<ConversationEntry> {
         for item in output {
             match item.kind {
                 ItemKind::Thought => self.reply(item),
@@ -203,7 +203,7 @@ impl<'a> Output<'a> {
         let id = item_id(prefix, self.run, self.next);
         let wire = wire(self, &id);
         self.next += 1;
-        self.entries.push(Entry { wire, items });
+        self.entries.push(ConversationEntry { wire, items });
     }
 
     fn message(&mut self, item: &Item, text: &str, status: &str) {

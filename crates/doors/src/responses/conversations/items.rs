@@ -7,7 +7,7 @@ use windlass_kernel::ItemKind;
 
 use super::{
     Sealed, checked,
-    entries::{self, Entry},
+    entries::{self, ConversationEntry},
     known, object, read_history,
 };
 use crate::{
@@ -80,7 +80,7 @@ pub(super) async fn delete(State(state): State<DoorState>, caller: Caller, WireI
     caller.needs(&Scope::Responses)?;
     let found = known(&state, &caller, &id).await?;
     let entry = entries::find(&state, &caller, &found, &item, Sealed::default()).await?;
-    let Entry { items, .. } = entry.ok_or_else(|| unknown(&id, &item))?;
+    let ConversationEntry { items, .. } = entry.ok_or_else(|| unknown(&id, &item))?;
     let removed = state.engine.remove_from_conversation(caller.tenant(), found.id, items).await?;
     Ok(answer::ok(&object(&removed)))
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json, value::RawValue};
 use super::{
     limits::{ALLOWED_MAX, NAME_CHARS_MAX, TOOLS_MAX},
     object::{At, Object, Shape, list_of, text_of},
-    tools::{Function, Tool, Tools},
+    tools::{Function, Tool, RequestTools},
 };
 use crate::responses::error::WireError;
 
@@ -59,7 +59,7 @@ pub(super) struct Chosen {
 }
 
 /// Parses both fields. `has_more` says that the run will have tools that the request does not list, so unknown names can't be refused yet.
-pub(super) fn chosen(body: &Object<'_, '_>, tools: &Tools, has_more: bool) -> Result<Chosen, WireError> {
+pub(super) fn chosen(body: &Object<'_, '_>, tools: &RequestTools, has_more: bool) -> Result<Chosen, WireError> {
     let at = body.at("tool_choice");
     let mut chosen = match body.given("tool_choice") {
         None => plain(Choice::Auto, "auto"),
@@ -88,7 +88,7 @@ fn of_text(value: &RawValue, at: &At<'_>) -> Result<Chosen, WireError> {
     Choice::of_word(&word).map(|choice| plain(choice, &word)).ok_or_else(unknown)
 }
 
-fn of_object(value: &RawValue, at: &At<'_>, tools: &Tools, has_more: bool) -> Result<Chosen, WireError> {
+fn of_object(value: &RawValue, at: &At<'_>, tools: &RequestTools, has_more: bool) -> Result<Chosen, WireError> {
     let object = Object::of(value, at)?;
     let kind = object.required_name("type", NAME_CHARS_MAX)?;
     // Accept an object that only wraps a mode. Otherwise it would be taken for an unknown tool, and `none` would be lost.
@@ -110,7 +110,7 @@ fn of_object(value: &RawValue, at: &At<'_>, tools: &Tools, has_more: bool) -> Re
     Ok(Chosen { choice, allowed: Vec::new(), echo })
 }
 
-fn allowed_of(object: &Object<'_, '_>, tools: &Tools, has_more: bool) -> Result<Vec<Allowed>, WireError> {
+fn allowed_of(object: &Object<'_, '_>, tools: &RequestTools, has_more: bool) -> Result<Vec<Allowed>, WireError> {
     let at = object.at("tools");
     let entries = list_of(object.required("tools")?, &at, ALLOWED_MAX)?;
     if entries.is_empty() {
@@ -126,7 +126,7 @@ fn allowed_of(object: &Object<'_, '_>, tools: &Tools, has_more: bool) -> Result<
 }
 
 /// The tool that an object names by its type and name.
-fn of_tool(object: &Object<'_, '_>, kind: &str, at: &At<'_>, tools: &Tools, has_more: bool) -> Result<Allowed, WireError> {
+fn of_tool(object: &Object<'_, '_>, kind: &str, at: &At<'_>, tools: &RequestTools, has_more: bool) -> Result<Allowed, WireError> {
     match kind {
         "function" | "custom" => {
             let name = object.required_name("name", NAME_CHARS_MAX)?;
@@ -152,7 +152,7 @@ fn of_tool(object: &Object<'_, '_>, kind: &str, at: &At<'_>, tools: &Tools, has_
 }
 
 /// The model's name of a function of the client. Without a namespace, a function outside of namespaces takes precedence.
-fn function(name: &str, namespace: Option<&str>, is_custom: bool, tools: &Tools) -> Result<String, &'static str> {
+fn function(name: &str, namespace: Option<&str>, is_custom: bool, tools: &RequestTools) -> Result<String, &'static str> {
     let is_there = |given: Option<&str>| namespace.is_none() || given == namespace;
     let is_meant =
         |function: &&Function| function.name == name && function.is_custom == is_custom && is_there(function.namespace.as_deref());
@@ -166,7 +166,7 @@ fn function(name: &str, namespace: Option<&str>, is_custom: bool, tools: &Tools)
 }
 
 /// All tools that a name without a type can refer to.
-fn named_tool(name: &str, tools: &Tools) -> Vec<Allowed> {
+fn named_tool(name: &str, tools: &RequestTools) -> Vec<Allowed> {
     let functions = tools.functions().filter(|function| function.name == name);
     let allowed: Vec<Allowed> = functions.map(|function| Allowed::Tool(function.model_name.clone())).collect();
     match allowed.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! The model gets a flat list of functions. Clients may group functions in namespaces, which are flattened, and may have custom tools that
 //! take a text instead of an object, which become functions with one text argument. Both are restored in the calls that the client gets.
-//! Tools of unknown types are echoed and otherwise ignored.
+//! RequestTools of unknown types are echoed and otherwise ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -84,19 +84,19 @@ pub(crate) struct ClientName {
 
 /// The parsed tools.
 #[derive(Default)]
-pub(super) struct Tools {
+pub(super) struct RequestTools {
     pub tools: Vec<Tool>,
     /// The tools as the response repeats them.
     pub echo: Vec<Value>,
-    /// Tools that only OpenAI's own servers run.
+    /// RequestTools that only OpenAI's own servers run.
     pub hosted: Vec<Hosted>,
     /// The client's names of functions that the model knows by another name, or that take a text, by the model's name.
     pub client_names: BTreeMap<String, ClientName>,
 }
 
-impl Tools {
+impl RequestTools {
     pub fn read(value: &RawValue, at: &At<'_>) -> Result<Self, WireError> {
-        let mut read = Tools::default();
+        let mut read = RequestTools::default();
         let mut names = BTreeSet::new();
         for (index, value) in list_of(value, at, TOOLS_MAX)?.into_iter().enumerate() {
             read.add(value, &At::Element(at, index), &mut names)?;
@@ -114,7 +114,7 @@ impl Tools {
             let item = Object::of(item, &at)?;
             let Some(list) = item.given("tools") else { continue };
             let at = item.at("tools");
-            let added = Tools::read(list, &at)?;
+            let added = RequestTools::read(list, &at)?;
             added.tools.into_iter().for_each(|tool| self.add_or_replace(tool));
             self.hosted.extend(added.hosted.into_iter().map(|hosted| Hosted { param: None, ..hosted }));
             check_count(self.tools.len(), &at)?;

@@ -27,7 +27,7 @@ const DISCARDED_READS_MAX: usize = 16;
 
 /// Why the server stops reading a socket's input.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Overrun {
+pub(super) enum FrameOverrun {
     /// The byte budget has no room for the message.
     Full(Full),
     /// The message did not arrive in time.
@@ -91,15 +91,15 @@ impl FrameMeter {
     }
 
     /// Resolves when a message has no room, or has been arriving for longer than `deadline`.
-    pub async fn overrun(&self, deadline: Duration) -> Overrun {
+    pub async fn overrun(&self, deadline: Duration) -> FrameOverrun {
         loop {
             let (began, full) = {
                 let progress = self.lock();
                 (progress.began, progress.full)
             };
             match (full, began) {
-                (Some(full), _) => return Overrun::Full(full),
-                (None, Some(began)) if began.elapsed() >= deadline => return Overrun::Late,
+                (Some(full), _) => return FrameOverrun::Full(full),
+                (None, Some(began)) if began.elapsed() >= deadline => return FrameOverrun::Late,
                 (None, Some(began)) => tokio::select! {
                     () = sleep_until(began + deadline) => {}
                     () = self.news.notified() => {}
@@ -208,7 +208,7 @@ mod tests {
         meter.add(500);
         assert!(tokio::time::timeout(SHORT, meter.overrun(LONG)).await.is_err(), "there is room and time");
         meter.add(500);
-        assert_eq!(meter.overrun(LONG).await, Overrun::Full(Full::Tenant(1_000)));
+        assert_eq!(meter.overrun(LONG).await, FrameOverrun::Full(Full::Tenant(1_000)));
         meter.discard();
         assert_eq!((counted(&meter), message.bytes()), (0, 45));
         client.write_all(&[0; 70]).await.expect("it is read");
@@ -224,7 +224,7 @@ mod tests {
         meter.add(10);
         tokio::time::sleep(SHORT).await;
         meter.add(10);
-        assert_eq!(meter.overrun(SHORT).await, Overrun::Late);
+        assert_eq!(meter.overrun(SHORT).await, FrameOverrun::Late);
         drop(meter.end_message(20));
         meter.add(8);
         meter.end_control(2);

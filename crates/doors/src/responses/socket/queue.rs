@@ -36,11 +36,11 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct Entries {
-    list: VecDeque<Entry>,
+    list: VecDeque<QueueEntry>,
     bytes: usize,
 }
 
-enum Entry {
+enum QueueEntry {
     Waiting(Waiting),
     /// This number of consecutive requests for which there was no room.
     TooMany(u64),
@@ -66,11 +66,11 @@ impl Queue {
         let has_room = entries.list.len() < WAITING_MAX && (entries.bytes == 0 || entries.bytes + bytes <= self.bytes_max);
         if has_room {
             entries.bytes += bytes;
-            entries.list.push_back(Entry::Waiting(waiting));
-        } else if let Some(Entry::TooMany(count)) = entries.list.back_mut() {
+            entries.list.push_back(QueueEntry::Waiting(waiting));
+        } else if let Some(QueueEntry::TooMany(count)) = entries.list.back_mut() {
             *count += 1;
         } else {
-            entries.list.push_back(Entry::TooMany(1));
+            entries.list.push_back(QueueEntry::TooMany(1));
         }
         drop(entries);
         self.news.notify_one();
@@ -88,7 +88,7 @@ impl Queue {
 
     fn take(&self) -> Option<Waiting> {
         let mut entries = self.lock();
-        if let Some(Entry::TooMany(count)) = entries.list.front_mut() {
+        if let Some(QueueEntry::TooMany(count)) = entries.list.front_mut() {
             *count -= 1;
             if *count == 0 {
                 entries.list.pop_front();
@@ -97,13 +97,13 @@ impl Queue {
             return Some(Waiting::Refused(WireError::too_many("too_many_queued", message, 1)));
         }
         match entries.list.pop_front()? {
-            Entry::Waiting(waiting) => {
+            QueueEntry::Waiting(waiting) => {
                 if let Waiting::Frame(frame) = &waiting {
                     entries.bytes -= frame.text.len();
                 }
                 Some(waiting)
             }
-            Entry::TooMany(_) => None,
+            QueueEntry::TooMany(_) => None,
         }
     }
 
