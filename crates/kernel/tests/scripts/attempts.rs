@@ -1,4 +1,4 @@
-//! Tries of one iteration's model call.
+//! Attempts of the model call of one iteration.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! S10: nothing is started past a limit; the breach says how much was used, and the end is a partial deliverable.
+//! S10: nothing starts past a limit. The breach records how much was used, and the run ends with a partial deliverable.
 
 use expect_test::expect;
 
@@ -202,7 +202,7 @@ usage?
     );
 }
 
-/// Usage is what providers told; the budget counts the rest, too.
+/// The usage is what providers reported. The budget also counts the estimates.
 #[test]
 fn tokens_that_nobody_told_count_and_are_no_usage() {
     check(
@@ -239,7 +239,7 @@ cut half a losing 100
     );
 }
 
-/// The model is asked again after a takeover, so the budgets are asked before.
+/// The model is asked again after a takeover, so the budgets are checked first.
 #[test]
 fn tokens_lost_with_an_owner_count_and_words_that_were_announced_stay() {
     check(
@@ -261,7 +261,7 @@ usage?
     );
 }
 
-/// A run that waits loses no model call with its owner.
+/// A waiting run has no model call that its owner could lose.
 #[test]
 fn a_waiting_run_is_not_ended_by_a_takeover() {
     check(

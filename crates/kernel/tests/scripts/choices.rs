@@ -1,4 +1,4 @@
-//! What a request says about tools: which may run, how many, and whether any do.
+//! What a request demands of tool calls: which may be made, how many, and whether the model must make any.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! A model that has too much to read gives a summary, and the run goes on from it.
+//! A run whose prompt is too long for its model gets a summary and continues from it.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! The shapes of content, where a script cannot show them.
+//! The shapes of content that a script can't show.
 
 use expect_test::expect;
 use serde_json::value::RawValue;

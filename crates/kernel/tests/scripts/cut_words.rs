@@ -1,4 +1,4 @@
-//! Words that readers have seen stay, whatever becomes of the try that said them.
+//! Streamed text stays, whatever becomes of the attempt that streamed it.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! What comes twice, too late or for nobody changes nothing, and that is on record.
+//! Inputs that come twice, too late, or for a call that does not exist change nothing, and the journal records that.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! Every ending writes exactly one deliverable, as the last item. (That it is one and the last is checked in every script.)
+//! Every ending writes exactly one deliverable, as the last item. (Every script checks that it is the only one and the last.)
 
 use expect_test::expect;
 

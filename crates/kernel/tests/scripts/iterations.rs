@@ -1,4 +1,4 @@
-//! S3: the iteration counter is one more per iteration, and nothing else moves it.
+//! S3: the iteration counter rises by one with each iteration, and nothing else changes it.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! Calls that an earlier run left behind are made first; then the model is asked.
+//! Calls that an earlier run did not make are made first. Then the model is asked.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! S6: what a lost owner may have been in the middle of. A write waits for a person, everything else starts again.
+//! S6: a lost owner may have been in the middle of any effect. A write is parked for a person, everything else starts again.
 
 use expect_test::expect;
 

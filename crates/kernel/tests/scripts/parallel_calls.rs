@@ -1,4 +1,4 @@
-//! Calls of one iteration run side by side; the iteration goes on once, when the last result is in.
+//! Calls of one iteration run at the same time. The next iteration starts once, when the last result is in.
 
 use expect_test::expect;
 
@@ -107,7 +107,7 @@ report 2 success
 
 #[test]
 fn f_14_a_model_that_reuses_its_call_ids_gets_numbers_of_its_own() {
-    // Every call of a script carries the same provider's id.
+    // Every call of a script has the same provider's id.
     check(
         TWO,
         "

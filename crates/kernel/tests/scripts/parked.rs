@@ -1,4 +1,4 @@
-//! What only a person can decide.
+//! Runs and calls that only a person's decision can continue.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! The laws over random runs: any manifest, any inputs, sensible or not. Every step is held to `support::laws`.
+//! The laws over random runs: any manifest and any inputs, sensible or not. `support::laws` checks every step.
 
 use proptest::prelude::*;
 use windlass_kernel::{
@@ -62,14 +62,14 @@ proptest! {
     }
 }
 
-/// What happens next.
+/// The next input of a random run.
 #[derive(Clone, Debug)]
 enum Next {
-    /// What this run is likely to see where it is.
+    /// An input that fits the state of the run.
     Sensible { pick: usize, calls: Vec<Wanted>, status: TaskStatus, after: Option<AfterExecution> },
-    /// Anything at all.
+    /// Any input.
     Any(Asked),
-    /// The clock is set, also back.
+    /// The clock is set, possibly back.
     At(Timestamp),
 }
 
@@ -122,7 +122,7 @@ fn sensible(
     }
 }
 
-/// One iteration: what the model wants, what comes back, and another order in which it comes back, with repetitions.
+/// One iteration: the calls of the model, their results, and another order of the results, with repetitions.
 #[derive(Clone, Debug)]
 struct Iteration {
     calls: Vec<Wanted>,
@@ -130,7 +130,7 @@ struct Iteration {
     order: Vec<usize>,
 }
 
-/// Where an iteration leads: the run but for the length of its journal, the output box, and what the kernel wrote.
+/// What an iteration leads to: the run without the length of its journal, the output box, and the kernel's own items.
 fn play_iteration(setup: &Setup, iteration: &Iteration, order: &[usize]) -> (Run, Vec<ItemId>, Vec<NewItem>) {
     let mut driver = Driver::new(Setup { origin: Origin::Turn, ..setup.clone() });
     take(&mut driver, Asked::Entered(None));

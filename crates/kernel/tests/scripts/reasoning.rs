@@ -1,4 +1,4 @@
-//! Thoughts stand in the output before what came of them.
+//! Reasoning precedes the text and the calls that it led to in the output box.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! A call that cannot be made is answered at once, in words the model can act on, and the run goes on.
+//! A call that can't be made gets an error result at once, which the model can read, and the run continues.
 
 use expect_test::expect;
 

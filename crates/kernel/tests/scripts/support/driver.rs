@@ -1,4 +1,4 @@
-//! Drives one run as the engine would, and holds the kernel to its laws after every step.
+//! Drives one run as the engine would, and checks the laws of the kernel after every step.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use super::{
     setup::Setup,
 };
 
-/// Where the output box stands when the run begins: it need not be empty.
+/// The length of the output box when the run begins: it need not be empty.
 pub const OUTPUT_BEFORE: u32 = 3;
 
-/// Every call of every script has this provider's id: the kernel must not care.
+/// The provider's id of every call of every script: the kernel must not depend on it.
 const PROVIDER_ID: &str = "toolu_same";
 
-/// A run, its whole journal, and everything it wrote.
+/// A run, its whole journal, and every item that it stored.
 pub struct Driver {
     pub manifest: Manifest,
     pub run: Run,
@@ -28,7 +28,7 @@ pub struct Driver {
     pub journal: Vec<Event>,
     pub appended: Vec<ItemId>,
     pub kinds: BTreeMap<ItemId, ItemKind>,
-    /// How often each call would have been handed to an executor by now.
+    /// How often each call would have been handed to an executor so far.
     pub starts: BTreeMap<CallNumber, u32>,
     fresh: u128,
 }
@@ -50,7 +50,7 @@ impl Driver {
         }
     }
 
-    /// Takes one input, as a committed transition. Panics if it breaks a law.
+    /// Applies one input as a committed transition. Panics if it breaks a law.
     pub fn take(&mut self, input: Input) -> Transition {
         let before = self.run.clone();
         let mut fresh = self.fresh;
@@ -68,7 +68,7 @@ impl Driver {
         made
     }
 
-    /// Makes the kernel's input of a script's line; `name` hears what a stored result is called.
+    /// Makes the kernel's input of a script's line. Calls `name` for every stored result, with its label.
     pub fn input(&mut self, asked: Asked, name: &mut dyn FnMut(ItemId, String)) -> Input {
         let mut stored = |driver: &mut Self, call: CallNumber| {
             let item = driver.store_result();
@@ -118,7 +118,7 @@ impl Driver {
         }
     }
 
-    /// Results are stored before they are reported, so their ids are not the kernel's.
+    /// Stores a result. Results are stored before they are reported, so that the kernel does not give them their ids.
     fn store_result(&mut self) -> ItemId {
         self.fresh += 1;
         let item = item_id(self.fresh);
@@ -127,18 +127,18 @@ impl Driver {
     }
 }
 
-/// Words that were announced in one piece.
+/// Text that was streamed in one chunk.
 fn said(words: Option<String>) -> StreamedText {
     words.map_or_else(StreamedText::default, |text| StreamedText { chunks: ChunkLengths(vec![text.len() as u32]), text })
 }
 
-/// One thought with a summary; none if there are no words for it.
+/// One piece of reasoning with a summary; none if the summary is empty.
 fn thoughts(summary: String) -> Vec<Reasoning> {
     let thought = Reasoning { summary: vec![summary], ..Reasoning::default() };
     if thought.is_empty() { Vec::new() } else { vec![thought] }
 }
 
-/// The item of that number.
+/// The id of the item with this number.
 pub fn item_id(number: u128) -> ItemId {
     ItemId(uuid::Uuid::from_u128(number))
 }

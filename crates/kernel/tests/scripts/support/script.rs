@@ -26,7 +26,7 @@ use windlass_kernel::{AfterExecution, CallNumber, Spent, TaskStatus, Timestamp, 
 
 use super::setup::number;
 
-/// One line, understood.
+/// One parsed line.
 pub enum Line {
     At(Timestamp),
     Ask(Question),
@@ -42,7 +42,7 @@ pub enum Question {
     Head,
 }
 
-/// Something that happens to the run, before the driver gives ids and times to it.
+/// An input to the run, before the driver gives it ids and times.
 #[derive(Clone, Debug)]
 pub enum Asked {
     Entered(Option<Wanted>),
@@ -134,7 +134,7 @@ fn failed(rest: &str) -> Asked {
     Asked::Failed { code: code.to_owned(), retry_ms: again.strip_prefix("retry ").map(number), spent: Spent { usage, lost }, said }
 }
 
-/// `… saying WORDS`: words that were announced and stand in no item yet.
+/// `… saying WORDS`: streamed text that is in no item yet.
 fn split_said(text: &str) -> (&str, Option<String>) {
     match text.rsplit_once("saying ") {
         Some((before, said)) => (before.trim_end(), Some(said.to_owned())),
@@ -142,7 +142,7 @@ fn split_said(text: &str) -> (&str, Option<String>) {
     }
 }
 
-/// `… losing TOKENS`: tokens that nobody told.
+/// `… losing TOKENS`: estimated tokens that no provider reported.
 fn split_lost(text: &str) -> (&str, u64) {
     text.rsplit_once(" losing ").map_or((text, 0), |(body, tokens)| (body, number(tokens)))
 }

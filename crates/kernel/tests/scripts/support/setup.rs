@@ -1,4 +1,4 @@
-//! A manifest in a few words:
+//! The short notation for a manifest:
 //!
 //! ```text
 //! tools: look, pay external write terminate 5000ms, ask client
@@ -12,13 +12,13 @@
 //! compaction: auto
 //! ```
 //!
-//! A tool is in process, a read, suspends and may take a minute unless it says otherwise; `!` marks a required field.
+//! A tool is in process, reads, suspends and has a minute to answer unless its line says otherwise; `!` marks a required field.
 
 use windlass_kernel::{
     AfterExecution, Budgets, Compaction, EffectClass, Manifest, Origin, ResultField, Route, ToolChoice, ToolName, ToolSpec,
 };
 
-/// A run that has yet to begin.
+/// A run that has not begun.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub origin: Origin,
@@ -46,12 +46,12 @@ pub fn parse(text: &str) -> Setup {
     setup
 }
 
-/// No tools, ten iterations, nothing else limited.
+/// A manifest without tools, with ten iterations and no other limit.
 pub fn manifest() -> Manifest {
     Manifest::plain("scripted", Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None })
 }
 
-/// One tool from its words.
+/// Reads the notation of one tool.
 pub fn tool(text: &str) -> ToolSpec {
     let mut words = text.split_whitespace();
     let mut tool = ToolSpec {
@@ -104,7 +104,7 @@ fn field(text: &str) -> ResultField {
     ResultField { name: text.trim_end_matches('!').into(), description: String::new(), required: text.ends_with('!') }
 }
 
-/// A number, or a clear complaint about the script.
+/// Reads a number, or panics with the text that is none.
 pub fn number<T: std::str::FromStr>(text: &str) -> T {
     text.parse().unwrap_or_else(|_| panic!("{text:?} is not a number"))
 }
