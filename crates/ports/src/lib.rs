@@ -1,7 +1,7 @@
-//! What the engine needs from the world, as traits, and the plain data they exchange.
+//! The traits through which the engine uses the outside, and the plain data that they exchange.
 //!
-//! A port's documentation states what is true once a method returns. Nothing here does I/O, and nothing here knows which
-//! database, provider or protocol is behind a trait.
+//! The documentation of a port states what is true once a method returns. Nothing here does I/O, and nothing here knows which database,
+//! provider or protocol is behind a trait.
 
 mod access;
 mod boxes;

@@ -4,22 +4,22 @@
 //! entered                                   a worker entered the run
 //! entered: pay({"sum":5})                   … which is an action
 //! reply "text"                              the model answered
-//! reply "text": look, pay({}) using 100+20  … and wants calls; tokens in + out
-//! reasoned a thought                        the model thought, and is about to speak
-//! thoughtful a / text / b / look            it answered, with thoughts before its words and between them and its calls
-//! failed rate_limited retry 500             a try failed and is worth another, in 500 ms
-//! failed refused never using 7+0            … or not
-//! failed cut retry 500 losing 9             … and nobody told its tokens; a cut and a takeover may lose some, too
+//! reply "text": look, pay({}) using 100+20  … and requests calls; tokens in + out
+//! reasoned a thought                        the model finished a piece of reasoning and is about to write
+//! thoughtful a / text / b / look            it answered, with reasoning before its text and between its text and its calls
+//! failed rate_limited retry 500             an attempt failed, and the next one starts in 500 ms
+//! failed refused never using 7+0            … or no other attempt is made
+//! failed cut retry 500 losing 9             … and its provider reported no tokens; a cut and a takeover may lose tokens, too
 //! report 1 success                          a tool's result
-//! report 2 failed terminate                 … which says what should follow
-//! timeout 1                                 the deadline of a call
-//! lease_ended 1                             a claim ended without a result
-//! stop because                              somebody stops it
+//! report 2 failed terminate                 … which says what follows
+//! timeout 1                                 the deadline of a call passed
+//! lease_ended 1                             the lease of a tool service ended without a result
+//! stop because                              a request to stop the run
 //! taken over                                the owner was lost
 //! panicked
 //! answer record 1 success                   a person decides: also release 1, tell 1, unpark
 //! at 1000                                   sets the clock
-//! owed? expired? usage? iteration? head?              asks the run something
+//! owed? expired? usage? iteration? head?    asks the run something
 //! ```
 
 use windlass_kernel::{AfterExecution, CallNumber, Spent, TaskStatus, Timestamp, Usage};

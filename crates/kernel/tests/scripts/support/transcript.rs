@@ -19,7 +19,7 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// Labels a stored item. A second item with the same label gets a number.
+    /// Labels a stored item. A second item with the same label gets an apostrophe behind it.
     pub fn name(&mut self, item: ItemId, label: String) {
         let taken = self.names.values().filter(|name| name.trim_end_matches('\'') == label).count();
         self.names.insert(item, label + &"'".repeat(taken));
