@@ -1,23 +1,24 @@
-//! The real engine under 2,000 seeds of faults; every promise holds in each, and everything that must sometimes happen did.
+//! Runs the real engine under 2,000 seeds of faults. Every promise must hold in each of them, and all of them together must show every
+//! fact.
 //!
-//! A failure prints its seed, what the seed was made into, and the last things that happened. The same again, alone:
+//! A failure prints its seed, the derived options, and the last events. To repeat it alone:
 //!
 //! ```text
 //! SEED=123 cargo test -p windlass-sim --test simulation -- one_seed --nocapture
 //! ```
 //!
-//! `cargo run --release -p windlass-sim --bin campaign -- --seeds 100000 --from 2000` is for many more.
+//! For many more seeds: `cargo run --release -p windlass-sim --bin campaign -- --seeds 100000 --from 2000`.
 
 use std::io::Write;
 
 use windlass_sim::world::{Plant, march, simulate};
 
-/// Seeds in the test command.
+/// The seeds of one test run.
 const SEEDS: u64 = 2_000;
-/// Worlds at a time: one each core of the smallest machine this is run on.
+/// Worlds that run at the same time: one for each core of the smallest machine on which the tests run.
 const THREADS: usize = 2;
 
-/// Says something that is seen also if the test passes.
+/// Prints a line that is shown even if the test passes.
 fn say(line: &str) {
     std::io::stderr().lock().write_all(format!("{line}\n").as_bytes()).expect("there is somebody to tell");
 }
@@ -33,7 +34,7 @@ fn every_promise_holds_under_every_seed() {
     assert_eq!(tally.facts.missing(), [""; 0], "the simulation is asleep where these never happen");
 }
 
-/// Worlds in which something once went wrong, with what it was.
+/// Seeds that once broke a promise, each with what was wrong.
 #[test]
 fn what_was_found_stays_found() {
     for (seed, story) in [
@@ -47,7 +48,7 @@ fn what_was_found_stays_found() {
     }
 }
 
-/// The checkers are awake: bugs that are put in on purpose are found.
+/// The checks notice bugs that are planted on purpose.
 #[test]
 fn planted_bugs_are_found() {
     let mut found = 0;
@@ -73,7 +74,7 @@ fn a_seed_is_a_run_byte_for_byte() {
     }
 }
 
-/// The seed in `SEED`, for a look at what happened.
+/// Runs the seed in the variable `SEED`, to see what happened.
 #[test]
 fn one_seed() {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);

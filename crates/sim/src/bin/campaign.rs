@@ -8,9 +8,9 @@ use std::{
 
 use windlass_sim::world::march;
 
-/// Failing seeds after which there is no use in going on.
+/// After this many failing seeds the campaign ends.
 const BROKEN_MAX: usize = 10;
-/// The pause between two words about how it goes.
+/// The pause between two lines about the progress.
 const NEWS_EVERY: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         tally.faults,
         tally.broken.len()
     );
-    // A campaign in which these never happen has tried less than it seems.
+    // If these facts never happened, the campaign covered less than it seems.
     let missing = tally.facts.missing();
     if !missing.is_empty() {
         println!("never seen: {}", missing.join(", "));
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     if tally.broken.is_empty() && missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The number after a word; the usual one without the word, none if it is no number.
+/// The number after a word; the default without the word, `None` if it is no number.
 fn number(arguments: &[String], word: &str, usual: u64) -> Option<u64> {
     match arguments.iter().position(|argument| argument == word) {
         None => Some(usual),

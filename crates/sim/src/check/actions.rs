@@ -1,4 +1,4 @@
-//! What can happen next. Everything that nobody wishes for has a budget.
+//! The steps that are possible in a state. Faults are limited by their budgets.
 
 use windlass_kernel::{CallNumber, Effect, Phase, Progress};
 
@@ -11,58 +11,58 @@ use super::{
     worker::{Rules, Scene, entered},
 };
 
-/// One thing that can happen. Workers, requests, calls and runs are named by their places.
+/// One step. Workers, requests, calls and runs are named by their indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A client asks a worker for a run.
+    /// A client requests a run from a worker.
     Enqueue(u8, u8),
     /// The same, and the answer is lost.
     EnqueueLost(u8, u8),
-    /// A worker takes its notes.
+    /// A worker handles the messages in its mailbox.
     Handle(u8),
-    /// A worker is sent by the sweep, and takes its notes too.
+    /// The sweep sends a worker to the store, and the worker handles its mailbox, too.
     Look(u8),
     /// The store answers a worker's commit.
     Commit(u8),
     /// The store writes a worker's commit, and the answer is lost.
     CommitLost(u8),
-    /// A worker's commit hangs on the line, and is asked for again.
+    /// A worker's commit is delayed on the network, and is sent again.
     Delay(u8),
-    /// The commit that hung arrives.
+    /// The delayed commit arrives.
     Arrive,
-    /// A worker starts what its commit made owed.
+    /// A worker starts the effects that its commit made outstanding.
     Start(u8),
     /// A worker's model call is answered.
     Think(u8),
     /// A worker's model call fails.
     Fail(u8),
-    /// A tool of a worker's process is over.
+    /// A tool of a worker's process ends.
     ToolEnds(u8, u8),
-    /// A service takes a call and starts it.
+    /// A service claims a call and starts it.
     Claim(u8),
     /// A service reports a call to a worker.
     Report(u8, u8),
-    /// A service reports a call while no worker has room.
+    /// A service reports a call to the store, because no worker has room.
     Record(u8),
     /// A service reports a call, and will report it again.
     ReportTwice(u8),
-    /// A service dies with a call, and nobody hears of it again.
+    /// A service dies with a call and never reports it.
     Silence(u8),
-    /// A report comes before its call is made.
+    /// A report arrives before its call is made.
     Early,
     /// A client asks a worker to stop a run.
     Stop(u8, u8),
-    /// A worker's process dies and another begins.
+    /// A worker's process dies and another one starts.
     Crash(u8),
-    /// A worker's process stands still until its lease has run out.
+    /// A worker's process is paused until its lease has ended.
     Pause(u8),
-    /// It goes on with what it held.
+    /// The process continues with what it had in memory.
     Wake(u8),
     /// Time passes.
     Tick,
 }
 
-/// Everything that could happen. Some of it changes nothing, and is left out by whoever tries it.
+/// All steps that may be possible. A step that turns out to change nothing is dropped by the caller.
 pub(super) fn possible(state: &State, rules: &Rules<'_>) -> Vec<Action> {
     let mut actions = Vec::with_capacity(24);
     for (index, worker) in state.workers.iter().enumerate() {
@@ -125,7 +125,7 @@ fn of_free_worker(state: &State, rules: &Rules<'_>, worker: &Worker, index: u8, 
     if state.store.is_due(state.clock) || is_orphan {
         actions.push(Action::Look(index));
     }
-    // Requests come in their order: two of them at once are one order or the other.
+    // Requests are made in their order: two at the same time have the effect of one order or the other.
     if let Some(request) = state.requests.iter().position(|is_open| *is_open) {
         actions.push(Action::Enqueue(index, request as u8));
         if state.left.lost > 0 {
@@ -147,7 +147,7 @@ fn of_services(state: &State, rules: &Rules<'_>, actions: &mut Vec<Action>) {
             continue;
         }
         if state.store.run(call.run).status == RunStatus::Ended {
-            // Late: on record, and of no consequence however it comes.
+            // A late report is recorded, and has the same effect whichever way it comes.
             actions.push(Action::Record(place as u8));
             continue;
         }
@@ -171,7 +171,7 @@ fn of_services(state: &State, rules: &Rules<'_>, actions: &mut Vec<Action>) {
     }
 }
 
-/// Whether anything is told apart by a later time.
+/// Whether anything depends on a later time.
 fn time_matters(state: &State) -> bool {
     let is_ahead = |at: windlass_kernel::Timestamp| at > state.clock;
     let held = state.store.calls.iter().any(|call| matches!(call.status, CallStatus::Claimed(until) if is_ahead(until)));
@@ -181,7 +181,7 @@ fn time_matters(state: &State) -> bool {
     held || waits || matches!(state.phase, Phase::Thinking { not_before: Some(at), .. } if is_ahead(at))
 }
 
-/// What an action makes of a state.
+/// The state after a step.
 pub(super) fn perform<'a>(state: &State, action: Action, rules: &'a Rules<'a>) -> (State, Seen) {
     let mut scene = Scene { state: state.clone(), seen: Seen::default(), rules };
     match action {
@@ -259,7 +259,7 @@ impl Scene<'_> {
             return;
         }
         if is_lost || !is_entered {
-            // A worker reads the agent after every batch, so it finds what it was not told of.
+            // A worker loads the agent after every batch, so that it finds what no message brought.
             worker.held = None;
             worker.notes.push(Note::Look);
             return;
@@ -276,7 +276,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Nobody waits for the answer any more.
+    /// The answer of a delayed commit is lost: its sender does not wait for it any more.
     fn arrive(&mut self) {
         let Some(floating) = self.state.floating.take() else { return };
         let before = self.state.store.head.seq;
@@ -285,7 +285,7 @@ impl Scene<'_> {
         if self.state.store.head.seq == before {
             return self.seen.fact(Fact::LateRequest);
         }
-        // It came in time after all: whoever asks for it again finds it applied.
+        // It arrived in time after all: the sender that repeats it finds it applied.
         for worker in &mut self.state.workers {
             if let Stage::Asking(asked) = &mut worker.stage
                 && asked.named == floating.0
@@ -354,7 +354,7 @@ impl Scene<'_> {
     }
 }
 
-/// Whether a state may be the last one: every run has ended, or waits before its deadline, or for a person.
+/// Checks a state without a next step: every run has ended, waits for a deadline to come, or waits for a person.
 pub(super) fn judge_end(state: &State, seen: &mut Seen) {
     let head = &state.store.head;
     let Some(run) = head.run else {

@@ -1,4 +1,4 @@
-//! What is explored: small worlds, each with a budget for everything that can go wrong in it.
+//! The configurations that are explored: small worlds, each with a budget for every kind of fault.
 
 use serde_json::json;
 use windlass_kernel::{AfterExecution, Budgets, EffectClass, Manifest, Route, ToolSpec};
@@ -8,57 +8,57 @@ pub use super::state::Left;
 /// A tool of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tool {
-    /// Who runs it.
+    /// Who executes it.
     pub route: Route,
-    /// What a second start would do.
+    /// What repeating a call would do.
     pub effect: EffectClass,
 }
 
 /// One small world.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What it is called.
+    /// The name that failures show.
     pub name: &'static str,
-    /// How many processes there are.
+    /// The number of processes.
     pub workers: u8,
-    /// The requests, by their keys; an equal key is a repeated request.
+    /// The requests, by their keys. An equal key is a repeated request.
     pub keys: &'static [u8],
-    /// What the model asks for in the first lap.
+    /// The tools that the model calls in the first iteration.
     pub tools: &'static [Tool],
     /// Whether only the first run calls tools; the others answer at once.
     pub is_only_first: bool,
-    /// Whether the model asks for tools in every lap.
+    /// Whether the model calls tools in every iteration.
     pub is_greedy: bool,
-    /// Whether no process has room when a request comes: it waits for the sweep.
+    /// Whether no process has room when a request comes, so that the run waits for the sweep.
     pub is_full: bool,
     /// Whether services report to a process, to the store, or both.
     pub reports: Ways,
-    /// What may go wrong.
+    /// The faults that may happen.
     pub left: Left,
 }
 
-/// How a result comes in.
+/// The way in which a result arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ways {
-    /// At the desk of one of the processes.
+    /// In the mailbox of one of the processes.
     Desk,
-    /// In the inbox: no process had room.
+    /// In the inbox, because no process had room.
     Inbox,
-    /// Either way.
+    /// In either way.
     Both,
 }
 
-/// Laps that a run may have.
+/// The most iterations of a run.
 pub(super) const ITERATIONS_MAX: u32 = 2;
 
-/// Ticks until a result is given up.
+/// Ticks until the deadline of a call.
 pub(super) const DEADLINE_TICKS: u64 = 2;
 
 /// Ticks that a service may hold a call, and that a failed model call waits.
 pub(super) const HOLD_TICKS: u64 = 1;
 
 impl Config {
-    /// What the runs may do.
+    /// The manifest of the runs.
     pub(super) fn manifest(&self) -> Manifest {
         let tool = |(index, tool): (usize, &Tool)| ToolSpec {
             name: tool_name(index).into(),
@@ -76,7 +76,7 @@ impl Config {
     }
 }
 
-/// A tool's name, by its place.
+/// The name of the tool with this index.
 pub(super) fn tool_name(index: usize) -> &'static str {
     ["first", "second", "third"][index.min(2)]
 }
@@ -101,7 +101,7 @@ pub(super) const PLAIN: Config = Config {
     left: NOTHING,
 };
 
-/// All of them. Together they show every fact there is.
+/// All configurations. Together they show every fact.
 pub fn configurations() -> Vec<Config> {
     let everything = Left { crashes: 1, pauses: 1, lost: 1, duplicates: 1, stops: 1, ..NOTHING };
     let served = &[SERVED_READ, SERVED_WRITE];

@@ -1,8 +1,9 @@
-//! States told apart by 128 bits, and only by what can still make a difference.
+//! Fingerprints of states: 128 bits over everything that can still make a difference.
 //!
-//! Left out is what is only ever compared for being the same or the next (counts and epochs are hashed as how far a worker is behind
-//! its head, journal numbers likewise), what nothing asks for (sizes of boxes, when a run began), which of two equal processes is
-//! which, and whatever stands of runs that are over and that nobody holds. Two states with one fingerprint can only go on alike.
+//! A fingerprint leaves out what is only ever compared for being the same or the next (sequence numbers and epochs are hashed as the
+//! distance between a worker and its head, journal numbers likewise), what nothing depends on (sizes of boxes, the start of a run), which
+//! of two equal processes is which, and the rows of runs that have ended and that no worker holds. Two states with one fingerprint have the
+//! same future.
 
 use std::hash::{Hash, Hasher};
 
@@ -10,14 +11,14 @@ use windlass_kernel::Run;
 
 use super::state::{Asked, Commit, Head, Held, Named, RunNo, RunRow, RunStatus, Stage, State, Store, Worker};
 
-/// A state's fingerprint.
+/// The fingerprint of a state.
 pub(super) fn fingerprint(state: &State) -> u128 {
     let mut mixer = Mixer::new();
     hash_state(state, &mut mixer);
     mixer.whole()
 }
 
-/// The same with nothing left out.
+/// A hash of the whole state, with nothing left out.
 pub(super) fn whole_fingerprint(state: &State) -> u128 {
     let mut mixer = Mixer::new();
     state.hash(&mut mixer);
@@ -93,7 +94,7 @@ fn hash_state(state: &State, mixer: &mut Mixer) {
         message.hash(mixer);
     }
     for call in calls.iter().filter(|call| lives(call.run)) {
-        // How often a read was started is nobody's question.
+        // No promise limits how often a read is started.
         let starts = if call.is_write { call.starts } else { 0 };
         (call.run, call.call, call.status, starts, call.is_ready).hash(mixer);
     }
@@ -106,14 +107,14 @@ fn hash_state(state: &State, mixer: &mut Mixer) {
     }
 }
 
-/// Whether somebody still has something to say about a run.
+/// Whether a worker or a delayed commit can still write to a run.
 fn is_held(state: &State, run: RunNo) -> bool {
     let asks = |stage: &Stage| matches!(stage, Stage::Asking(asked) if asked.commit.run == run);
     let holds = |worker: &Worker| worker.held.as_ref().is_some_and(|held| held.run == run) || asks(&worker.stage);
     state.workers.iter().any(holds) || state.floating.as_ref().is_some_and(|floating| floating.1.run == run)
 }
 
-/// A worker by itself, so that two of them can change places.
+/// Hashes a worker by itself, so that two workers can be exchanged.
 fn hash_worker(worker: &Worker, state: &State) -> u128 {
     let mut mixer = Mixer::new();
     let Worker { node, is_paused, held, in_flight, notes, stage } = worker;
@@ -149,7 +150,7 @@ fn hash_named(named: &Named, head: &Head, mixer: &mut Mixer) {
     (6u8, status, run, behind(head.epoch, *epoch), behind(head.seq, *seq)).hash(mixer);
 }
 
-/// A run, its journal's length counted from that of the row that stands.
+/// Hashes a run. The length of its journal is counted from that of the stored row.
 fn hash_run(run: &Run, standing: u64, mixer: &mut Mixer) {
     let Run {
         phase,
@@ -173,7 +174,7 @@ fn hash_run(run: &Run, standing: u64, mixer: &mut Mixer) {
     (phase, iteration, calls_used, compacting, compacted_in, parked, ahead).hash(mixer);
 }
 
-/// How far something is behind; two steps and more are alike, for only "the same" and "the next" are ever asked.
+/// How far `now` is ahead of `then`. Two and more are equal, because only "the same" and "the next" make a difference.
 fn behind(now: u8, then: u8) -> u8 {
     now.wrapping_sub(then).min(2)
 }

@@ -1,17 +1,17 @@
-//! The steps between states, and whether one can go round in them for ever.
+//! The steps between states, and the search for a cycle among them.
 
 use super::actions::Action;
 
-/// Every step of an exploration. States are named by their places, and expanded in that order.
+/// Every step of an exploration. States are named by their indexes, and are expanded in that order.
 #[derive(Default)]
 pub(super) struct Graph {
-    /// Where the steps of each state begin.
+    /// The index of each state's first step.
     first: Vec<u32>,
-    /// Where each step leads, and what it was.
+    /// The state that each step leads to, and the step.
     steps: Vec<(u32, Action)>,
 }
 
-/// A way round: a state on it, and the steps that lead back to it.
+/// A cycle: a state on it, and the steps that lead back to it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Round {
     pub(super) place: u32,
@@ -19,17 +19,17 @@ pub(super) struct Round {
 }
 
 impl Graph {
-    /// The next state is expanded: what follows are its steps.
+    /// Begins the steps of the next state.
     pub(super) fn expand(&mut self) {
         self.first.push(self.steps.len() as u32);
     }
 
-    /// A step of the state that is being expanded.
+    /// Adds a step of that state.
     pub(super) fn step(&mut self, to: u32, action: Action) {
         self.steps.push((to, action));
     }
 
-    /// A way round, if there is one: depth first, on a path of our own, for the graph is deeper than a stack.
+    /// A cycle, if there is one: depth first, with a path on the heap, because the graph is too deep for the call stack.
     pub(super) fn round(&self) -> Option<Round> {
         let mut standing = vec![Standing::New; self.first.len()];
         for root in 0..self.first.len() {
@@ -43,7 +43,7 @@ impl Graph {
     }
 
     fn round_from(&self, root: usize, standing: &mut [Standing]) -> Option<Round> {
-        // Each state of the path, with the step that is tried next.
+        // Each state of the path, with the index of its next step.
         let mut path = vec![(root, self.first[root] as usize)];
         standing[root] = Standing::OnPath;
         while let Some((place, next)) = path.last_mut() {

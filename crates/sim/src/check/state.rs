@@ -1,4 +1,4 @@
-//! One state of the whole: the store's rows, two workers' memories, what is on its way outside, and what may still go wrong.
+//! The state of the model: the store's rows, the memories of two workers, what is in progress outside, and the faults that are left.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use windlass_kernel::{CallNumber, Effect, Event, HeadStatus, Run, Timestamp};
 
 use super::configs::Config;
 
-/// A run, by its place in `State::runs`.
+/// A run, by its index in `State::runs`.
 pub(super) type RunNo = u8;
 
-/// One start of one process. A restarted worker is another node.
+/// One start of one process. A process that restarts has another number.
 pub(super) type NodeNo = u8;
 
 /// The agent's head.
@@ -32,7 +32,7 @@ pub(super) enum RunStatus {
     Ended,
 }
 
-/// A run's row. The journal is not kept: every commit is folded over the state that stands, and has to give its own.
+/// A run's row. The journal is not kept: every commit is folded over the stored state and must give the commit's own state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RunRow {
     pub key: u8,
@@ -57,32 +57,32 @@ pub(super) struct Message {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum CallStatus {
-    /// Handed to an executor of the owner's process.
+    /// An executor of the owner's process was given the call.
     Started,
-    /// Waits for a service.
+    /// The call waits for a service.
     Waiting,
-    /// A service holds it until then.
+    /// A service holds the call until then.
     Claimed(Timestamp),
-    /// A person has to decide.
+    /// The call is parked until a person decides.
     Parked,
-    /// Received, applied, expired or dropped: nobody starts it any more.
+    /// Received, applied, expired or dropped: the call is not started again.
     Over,
 }
 
-/// A call's row, and what the world outside knows of it.
+/// A call's row, and what the world outside knows of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Call {
     pub run: RunNo,
     pub call: CallNumber,
     pub is_write: bool,
     pub status: CallStatus,
-    /// How often it was really started: the effect's own ledger.
+    /// How often the call was really started, as the outside counts it.
     pub starts: u8,
-    /// A service has a result that nobody has acknowledged.
+    /// A service has a result that no process has acknowledged.
     pub is_ready: bool,
 }
 
-/// The durable rows.
+/// The rows of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Store {
     pub head: Head,
@@ -91,7 +91,7 @@ pub(super) struct Store {
     pub calls: Vec<Call>,
 }
 
-/// What must still be true for a commit to be applied.
+/// The guard of a commit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Named {
     pub status: HeadStatus,
@@ -100,7 +100,7 @@ pub(super) struct Named {
     pub seq: u8,
 }
 
-/// Consecutive transitions of one run, to be written as one.
+/// Consecutive transitions of one run that are written as one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Commit {
     pub run: RunNo,
@@ -108,29 +108,29 @@ pub(super) struct Commit {
     pub raise_epoch: bool,
     pub state: Arc<Run>,
     pub events: Vec<Event>,
-    /// Results that are recorded and taken at once.
+    /// Results that are recorded as consumed.
     pub reports: Vec<CallNumber>,
-    /// Places in the inbox.
+    /// The indexes of the consumed messages in the inbox.
     pub consumed: Vec<u8>,
 }
 
-/// What a worker is told.
+/// A message in a worker's mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Note {
-    /// Something may wait in the store.
+    /// There may be work in the store.
     Look,
-    /// A model call is over.
+    /// A model call has ended.
     Thought { run: RunNo, iteration: u32, attempt: u32, is_reply: bool },
-    /// A tool of this process is over.
+    /// A tool of this process has ended.
     Tool { run: RunNo, call: CallNumber },
     /// A service reports to this process.
     Report { run: RunNo, call: CallNumber },
-    /// Somebody asks this process to end a run.
+    /// A client asks this process to stop a run.
     Stop { run: RunNo },
 }
 
 impl Note {
-    /// Whether it comes from an effect of this process.
+    /// Whether the message comes from an effect of this process.
     pub fn is_local(self) -> bool {
         match self {
             Note::Thought { .. } | Note::Tool { .. } => true,
@@ -139,7 +139,7 @@ impl Note {
     }
 }
 
-/// A run as its worker last committed or read it.
+/// A run as its worker last committed or loaded it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Held {
     pub run: RunNo,
@@ -149,44 +149,44 @@ pub(super) struct Held {
     pub seq: u8,
 }
 
-/// An effect in flight.
+/// An effect in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Flight {
     pub run: RunNo,
     pub effect: Effect,
-    /// It is over, and its note waits.
+    /// The effect has ended, and its message is in the mailbox.
     pub is_over: bool,
 }
 
-/// A commit on its way.
+/// A commit that was sent to the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Asked {
     pub named: Named,
     pub commit: Commit,
-    /// The notes it was made from, and those that did not fit.
+    /// The messages that it was made from, each with whether it fitted.
     pub told: Vec<(Note, bool)>,
-    /// It was applied and its answer lost.
+    /// Whether it was applied and its answer lost.
     pub is_applied: bool,
 }
 
-/// What a worker is in the middle of.
+/// What a worker is doing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Stage {
     Free,
-    /// A commit is not answered yet.
+    /// It waits for the answer to a commit.
     Asking(Box<Asked>),
-    /// It was answered; what it made owed is not started yet.
+    /// The commit was answered. The effects that it made outstanding are not started yet.
     Starting {
         told: Vec<Note>,
         again: bool,
     },
 }
 
-/// One process, as far as the agent is concerned.
+/// One process, as far as it works on the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Worker {
     pub node: NodeNo,
-    /// It stands still, and its lease has run out.
+    /// Whether it is paused. Its lease has ended then.
     pub is_paused: bool,
     pub held: Option<Held>,
     pub in_flight: Vec<Flight>,
@@ -194,22 +194,22 @@ pub(super) struct Worker {
     pub stage: Stage,
 }
 
-/// What may still happen that nobody wishes for, and how often.
+/// The number of faults of each kind that may still happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Left {
-    /// Processes that die.
+    /// Crashes of processes.
     pub crashes: u8,
-    /// Processes that stand still for longer than their lease.
+    /// Pauses of processes beyond their leases.
     pub pauses: u8,
-    /// Answers that are lost though the store has written.
+    /// Answers of the store that are lost after it wrote.
     pub lost: u8,
-    /// Commits that hang on the line while they are asked for again.
+    /// Commits that are delayed on the network while they are sent again.
     pub delays: u8,
     /// Reports that are sent twice.
     pub duplicates: u8,
-    /// Reports that come before their call is made.
+    /// Reports that arrive before their call is made.
     pub early: u8,
-    /// Services that never say how a call ended.
+    /// Services that never report.
     pub silences: u8,
     /// Stops.
     pub stops: u8,
@@ -219,21 +219,21 @@ pub struct Left {
     pub ticks: u8,
 }
 
-/// The whole.
+/// The state of everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct State {
     pub clock: Timestamp,
     pub store: Store,
     pub workers: Vec<Worker>,
-    /// A commit that hangs on the line.
+    /// A commit that is delayed on the network.
     pub floating: Option<Box<(Named, Commit)>>,
-    /// Requests that were not made, or not answered.
+    /// Whether each request is still to be made or repeated.
     pub requests: Vec<bool>,
     pub left: Left,
 }
 
 impl State {
-    /// Before anything happened.
+    /// The state before anything happened.
     pub fn first(config: &Config) -> Self {
         let head = Head { status: HeadStatus::Idle, epoch: 0, seq: 0, run: None, owner: None, wake_at: None, pending: 0, queued: 0 };
         State {
@@ -246,19 +246,19 @@ impl State {
         }
     }
 
-    /// Whether a node's lease holds.
+    /// Whether the lease of a process is valid.
     pub fn is_live(&self, node: NodeNo) -> bool {
         self.workers.iter().any(|worker| worker.node == node && !worker.is_paused)
     }
 }
 
 impl Worker {
-    /// A process that has just begun.
+    /// A process that has just started.
     pub fn fresh(node: NodeNo) -> Self {
         Worker { node, is_paused: false, held: None, in_flight: Vec::new(), notes: Vec::new(), stage: Stage::Free }
     }
 
-    /// Whether it has anything to lose.
+    /// Whether a crash would lose anything.
     pub fn is_busy(&self) -> bool {
         !self.notes.is_empty() || !self.in_flight.is_empty() || self.stage != Stage::Free
     }

@@ -1,5 +1,5 @@
-//! The store's verbs over the model's rows. Each mirrors the one of its name in `windlass-store`, guard by guard; what a guard's
-//! absence does is looked for here and nowhere else.
+//! The store's verbs on the rows of the model. Each mirrors the verb of the same name in `windlass-store`, guard by guard. Only this module
+//! checks whether a guard is active.
 
 use std::sync::Arc;
 
@@ -15,45 +15,45 @@ use super::{
     state::{Call, CallStatus, Commit, Message, MessageStatus, Named, NodeNo, RunNo, RunRow, RunStatus, Store},
 };
 
-/// What a verb needs to know besides its arguments, and whom it tells what it saw.
+/// What a verb needs besides its arguments, and where it records what it saw.
 pub(super) struct Desk<'a> {
     pub guards: Guards,
     pub now: Timestamp,
     pub seen: &'a mut Seen,
 }
 
-/// What a commit was answered.
+/// The answer to a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It stands.
+    /// The commit is stored.
     Done {
-        /// Messages wait.
+        /// Whether messages are pending.
         pending: bool,
-        /// The agent is leased to another run now.
+        /// Whether the agent is leased to another run now.
         next_leased: bool,
     },
-    /// The run has moved on.
+    /// The guard did not hold.
     Fenced,
 }
 
-/// What a request was answered.
+/// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Enqueued {
-    /// The agent is this run's, and it is entered.
+    /// The agent was idle, and the run is entered.
     Entered(RunNo),
-    /// It waits its turn.
+    /// The run is queued.
     Queued,
-    /// It stands already.
+    /// The request was recorded before.
     Duplicate,
 }
 
 impl Store {
-    /// A run's row.
+    /// The row of a run.
     pub fn run(&self, run: RunNo) -> &RunRow {
         &self.runs[usize::from(run)]
     }
 
-    /// A call's row.
+    /// The row of a call.
     pub fn call(&mut self, run: RunNo, call: CallNumber) -> Option<&mut Call> {
         self.calls.iter_mut().find(|row| row.run == run && row.call == call)
     }
@@ -63,7 +63,7 @@ impl Store {
         self.head.wake_at.is_some_and(|at| at <= now)
     }
 
-    /// Whether the head owes something that only its owner does.
+    /// Whether the head is owed something that only its owner does.
     pub fn is_owed(&self) -> bool {
         match (self.head.status, self.head.run) {
             (HeadStatus::Idle, _) | (_, None) => false,
@@ -72,7 +72,7 @@ impl Store {
         }
     }
 
-    /// Records a run, and enters it if the agent is idle: `entered` is what entering makes of it.
+    /// Records a run, and enters it if the agent is idle: `entered` is the run after that.
     pub fn enqueue(&mut self, desk: &mut Desk<'_>, key: u8, node: NodeNo, entered: Option<(Arc<Run>, Vec<Event>)>) -> Enqueued {
         if desk.guards.has(Guard::UniqueDedupe) && self.runs.iter().any(|row| row.key == key) {
             desk.seen.fact(Fact::DuplicateKey);
@@ -102,7 +102,7 @@ impl Store {
         Enqueued::Entered(run)
     }
 
-    /// Leases the head to a run that nobody has entered.
+    /// Leases the head to a run that no worker has entered.
     fn lease(&mut self, desk: &mut Desk<'_>, run: RunNo) {
         let is_raised = desk.guards.has(Guard::LeaseRaisesEpoch);
         desk.seen.holds(is_raised || self.head.epoch == 0 && run == 0, Promise::OneOwnerPerEpoch, || {
@@ -115,7 +115,7 @@ impl Store {
         self.head.wake_at = desk.guards.has(Guard::DispatchedIsDue).then_some(desk.now);
     }
 
-    /// Applies a commit if what it names still holds. `is_applied` says that it stands, which the real store reads in the journal.
+    /// Applies a commit if its guard still holds. `is_applied` means that it is stored already, which the real store finds in the journal.
     pub fn commit(&mut self, desk: &mut Desk<'_>, named: &Named, commit: &Commit, is_applied: bool) -> Answer {
         if !self.holds(desk.guards, named) {
             let is_next = self.head.seq == named.seq + 1 && self.head.owner == Some(commit.node);
@@ -173,7 +173,7 @@ impl Store {
         message.status == MessageStatus::Pending && Some(message.run) == self.head.run
     }
 
-    /// Everything of a commit but its head. Folds its events over the state that stands, and holds that against every promise.
+    /// Writes everything of a commit but the head. Folds its events over the stored state, and checks every promise.
     fn write(&mut self, desk: &mut Desk<'_>, commit: &Commit) {
         let standing = self.run(commit.run).state.clone();
         let first = commit.state.next_number - commit.events.len() as u64;
@@ -238,7 +238,7 @@ impl Store {
         }
     }
 
-    /// Lets the head show a run that goes on.
+    /// Makes the head show a run that has not ended.
     fn show(&mut self, desk: &Desk<'_>, run: RunNo) {
         let state = self.run(run).state.clone();
         self.head.run = Some(run);
@@ -261,7 +261,7 @@ impl Store {
         deadline.into_iter().chain(at_once).chain(held).min()
     }
 
-    /// The run is over: what waits for it is skipped, and the next in line is leased in the same commit.
+    /// The run has ended: its pending messages are skipped, and the next queued run is leased in the same commit.
     fn end(&mut self, desk: &mut Desk<'_>, run: RunNo) {
         self.runs[usize::from(run)].status = RunStatus::Ended;
         self.skip(run);
@@ -289,7 +289,7 @@ impl Store {
         self.inbox.iter().filter(|message| message.run == run && message.status == MessageStatus::Pending).count() as u8
     }
 
-    /// Ends a run that is still queued. Says whether it was.
+    /// Ends a run that is still queued. Returns whether it was.
     pub fn withdraw(&mut self, desk: &mut Desk<'_>, commit: &Commit) -> bool {
         if self.run(commit.run).status != RunStatus::Queued {
             return false;
@@ -318,7 +318,7 @@ impl Store {
         }
     }
 
-    /// A call has one report. Says whether this is it.
+    /// Records a report. Returns false if the call has one already.
     fn record_report(&mut self, desk: &mut Desk<'_>, run: RunNo, call: CallNumber, status: MessageStatus) -> bool {
         if self.inbox.iter().any(|message| message.run == run && message.call == call) {
             desk.seen.fact(Fact::DuplicateReport);
@@ -331,7 +331,7 @@ impl Store {
         true
     }
 
-    /// Gives a call to a service, which starts it.
+    /// A service claims a call and starts it.
     pub fn claim(&mut self, desk: &mut Desk<'_>, place: usize) {
         let row = self.calls[place];
         let deadline = self.run(row.run).state.call(row.call).map_or(desk.now, |call| call.deadline);
@@ -343,7 +343,7 @@ impl Store {
         }
     }
 
-    /// Whether a service may be given a call.
+    /// Whether a service may claim a call.
     pub fn is_claimable(&self, guards: Guards, place: usize, now: Timestamp) -> bool {
         let row = self.calls[place];
         let open = self.run(row.run).state.call(row.call);
@@ -355,7 +355,7 @@ impl Store {
         can_wait && self.head.run == Some(row.run) && open.is_some_and(|open| open.route == Route::External && open.deadline > now)
     }
 
-    /// The effect's own ledger: the call is really started.
+    /// The call is really started: the outside counts it.
     pub fn start(&mut self, seen: &mut Seen, run: RunNo, call: CallNumber) {
         let Some(row) = self.call(run, call) else {
             return seen.holds(false, Promise::EffectFromRow, || format!("call {} of run {run} is started without a row", call.0));
@@ -368,7 +368,7 @@ impl Store {
         seen.holds(starts == 1 || !is_write, Promise::WriteOnce, || format!("write {} of run {run} is started {starts} times", call.0));
     }
 
-    /// What must agree in every state.
+    /// Checks what the rows must have in common in every state.
     pub fn agree(&self, seen: &mut Seen) {
         let mut active = self.runs.iter().enumerate().filter(|(_, row)| row.status == RunStatus::Active);
         let first = active.next().map(|(run, _)| run as RunNo);
@@ -382,7 +382,7 @@ impl Store {
     }
 }
 
-/// Holds one event against what the kernel promises of it, given the state that stands.
+/// Checks one event against the promises, given the stored state.
 fn judge(seen: &mut Seen, standing: &Run, event: &Event) {
     match event {
         Event::IterationStarted { iteration, .. } => seen.holds(*iteration == standing.iteration + 1, Promise::LapsByOne, || {
@@ -423,7 +423,7 @@ fn judge(seen: &mut Seen, standing: &Run, event: &Event) {
     }
 }
 
-/// A run of which nothing is known but that it was asked for.
+/// A run that was just accepted.
 fn accepted(run: RunNo) -> Arc<Run> {
     let range = |id: u128, length| BoxRange { id: BoxId(uuid::Uuid::from_u128(id)), length };
     let (context, output) = (range(u128::from(run) * 2, 1), range(u128::from(run) * 2 + 1, 0));
@@ -431,7 +431,7 @@ fn accepted(run: RunNo) -> Arc<Run> {
     Arc::new(apply(None, &event).expect("every journal begins with `accepted`"))
 }
 
-/// The same, for whoever wants to enter it with its enqueue.
+/// The same, for a worker that wants to enter the run with the enqueue.
 pub(super) fn accepted_run(run: RunNo) -> Arc<Run> {
     accepted(run)
 }

@@ -1,4 +1,4 @@
-//! Each guard taken away, and the promise that breaks without it.
+//! Removes each guard and names the promise that breaks without it.
 
 use super::{
     configs::{Config, LOCAL_WRITE, Left, NOTHING, PLAIN, SERVED_READ, SERVED_WRITE, Tool, Ways},
@@ -6,20 +6,20 @@ use super::{
     promises::Promise,
 };
 
-/// One guard taken away, with those that cover it.
+/// One guard that is removed, together with those that cover for it.
 #[derive(Clone, Debug)]
 pub struct Trial {
-    /// The guard in question.
+    /// The guard.
     pub guard: Guard,
-    /// Guards that keep the same promise: with any of them in force the guard is not missed.
+    /// Guards that keep the same promise. With any of them active, the guard is not missed.
     pub covered_by: &'static [Guard],
-    /// The world that needs it.
+    /// The configuration that needs the guard.
     pub config: Config,
-    /// What breaks.
+    /// The promise that breaks.
     pub breaks: Promise,
 }
 
-/// One for each guard.
+/// The trials of all guards.
 pub fn trials() -> Vec<Trial> {
     [of_commits(), of_epochs(), of_rows(), of_the_sweep(), of_workers()].concat()
 }
@@ -31,8 +31,8 @@ fn trial(guard: Guard, breaks: Promise, config: Config) -> Trial {
     Trial { guard, covered_by: &[], config, breaks }
 }
 
-/// What a commit names. The count alone would do, for every commit raises it; the others stand behind it, so each is taken away
-/// together with what covers it, and then breaks what its cover alone does not.
+/// The fields of a commit's guard. The sequence number alone would suffice, because every commit raises it; the others back it up. So each
+/// of them is removed together with its cover, and then something breaks that does not break without the cover alone.
 fn of_commits() -> Vec<Trial> {
     let lost = Config { name: "a lost answer", keys: &[1], tools: SERVED, left: Left { lost: 1, ..NOTHING }, ..PLAIN };
     let zombie = Config { name: "a zombie", left: Left { pauses: 1, ..NOTHING }, ..PLAIN };
@@ -40,7 +40,7 @@ fn of_commits() -> Vec<Trial> {
         trial(Guard::Seq, Promise::RowsAgree, lost.clone()),
         Trial { covered_by: &[Guard::Seq], ..trial(Guard::Epoch, Promise::NoOldEpoch, Config { keys: &[1], ..zombie.clone() }) },
         Trial { covered_by: &[Guard::Seq, Guard::Epoch], ..trial(Guard::Run, Promise::OneActiveRun, zombie) },
-        // With one call every commit changes the status, so that the status alone tells a repeated one.
+        // With one call every commit changes the status, so that the status alone recognises a repeated commit.
         Trial { covered_by: &[Guard::Seq], ..trial(Guard::Status, Promise::RowsAgree, Config { tools: &[SERVED_READ], ..lost.clone() }) },
         Trial { covered_by: &[Guard::Seq], ..trial(Guard::JournalNumber, Promise::ResultOnce, lost) },
     ]
@@ -80,7 +80,7 @@ fn of_the_sweep() -> Vec<Trial> {
         stuck(Guard::ReportIsDue, "no room for a report", recorded.clone()),
         stuck(Guard::PendingIsDue, "a report in between", recorded),
         stuck(Guard::DeadlineIsDue, "a deadline", timed),
-        // Later the deadline would cover for it.
+        // At a later tick the deadline would cover for it.
         stuck(Guard::HoldEndIsDue, "a lost service", Config { left: Left { ticks: 1, silences: 1, ..NOTHING }, ..one.clone() }),
         stuck(Guard::RetryIsDue, "a failing model", failing),
         stuck(Guard::OrphansAreFound, "a crash", Config { left: Left { crashes: 1, ..NOTHING }, ..one }),

@@ -1,4 +1,4 @@
-//! One agent at work in one process, as `engine::worker` does it: notes in, one commit, effects out. Every decision is the kernel's.
+//! One worker of one process, as `engine::worker` does it: messages in, one commit, effects out. The kernel makes every decision.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ use super::{
     store::{Answer, Desk},
 };
 
-/// What everything that happens is judged and decided by.
+/// The configuration and the guards by which everything is decided and checked.
 pub(super) struct Rules<'a> {
     pub config: &'a Config,
     pub manifest: &'a Manifest,
     pub guards: Guards,
 }
 
-/// A state on its way to the next.
+/// A state that is changed by one step.
 pub(super) struct Scene<'a> {
     pub state: State,
     pub seen: Seen,
     pub rules: &'a Rules<'a>,
 }
 
-/// Consecutive transitions of one run, gathered.
+/// Consecutive transitions of one run that become one commit.
 struct Draft {
     run: Run,
     events: Vec<Event>,
@@ -49,7 +49,7 @@ impl Draft {
     }
 
     fn step(&mut self, rules: &Rules<'_>, input: Input, now: Timestamp) {
-        // Content is not modelled, so one id does for everything the kernel writes.
+        // Content is not modelled, so one id is enough for all items of the kernel.
         let mut fresh = || ItemId(Uuid::nil());
         let transition = step(&self.run, rules.manifest, input, &mut Moment { now, fresh: &mut fresh });
         self.events.extend(transition.events);
@@ -63,15 +63,15 @@ impl Draft {
     }
 }
 
-/// What reading the store led to.
+/// What loading the agent gave.
 enum Loaded {
-    /// A run to go on with.
+    /// A run to continue.
     Run(Box<Draft>),
-    /// No run is active, or it is another live process's.
+    /// No run is active, or another live process owns it.
     Nothing,
 }
 
-/// What entering a run makes of it.
+/// The run and its events after it was entered.
 pub(super) fn entered(rules: &Rules<'_>, run: &Run, now: Timestamp) -> (Arc<Run>, Vec<Event>) {
     let mut draft = Draft::new(run);
     draft.step(rules, Input::Entered(Opening::Ask), now);
@@ -79,12 +79,12 @@ pub(super) fn entered(rules: &Rules<'_>, run: &Run, now: Timestamp) -> (Arc<Run>
 }
 
 impl Scene<'_> {
-    /// The store, with what its verbs need to know.
+    /// The store, with what its verbs need besides their arguments.
     pub fn desk(&mut self) -> (&mut Store, Desk<'_>) {
         (&mut self.state.store, Desk { guards: self.rules.guards, now: self.state.clock, seen: &mut self.seen })
     }
 
-    /// A worker takes whatever waits for it, and looks into the store if it is told to.
+    /// A worker takes all messages from its mailbox, and loads the agent if `looks` is set or a message asks for that.
     pub fn handle(&mut self, index: usize, looks: bool) {
         let worker = &mut self.state.workers[index];
         let notes = std::mem::take(&mut worker.notes);
@@ -127,7 +127,7 @@ impl Scene<'_> {
         self.state.workers[index].stage = Stage::Asking(Box::new(Asked { named, commit, told, is_applied: false }));
     }
 
-    /// Reads the agent, and drafts what its run has to catch up with.
+    /// Loads the agent, and drafts the inputs that its run missed.
     fn load(&mut self, index: usize, told: &[Note]) -> Loaded {
         let head = self.state.store.head.clone();
         let Some(run) = head.run else {
@@ -148,7 +148,7 @@ impl Scene<'_> {
             draft.step(self.rules, Input::Entered(Opening::Ask), self.state.clock);
         } else if self.has_lost_work(index, run, &state, told, is_foreign) {
             draft.step(self.rules, Input::owner_changed(), self.state.clock);
-            // A run that is stopped in the same commit asks nobody for anything.
+            // A run that is stopped in the same commit starts no effects.
             if !stops {
                 self.judge_parking(index, run, &draft.events, !is_foreign);
             }
@@ -175,7 +175,7 @@ impl Scene<'_> {
         outstanding(state).iter().any(|effect| matches!(effect, Effect::StartTool { .. }) && !is_in_flight(effect) && !is_at_hand(effect))
     }
 
-    /// A person is asked only about what nobody knows: not about what a live process has in flight or at hand.
+    /// Only a call whose outcome is unknown may be parked: not one that a live process has in flight or whose result it has in memory.
     fn judge_parking(&mut self, index: usize, run: RunNo, events: &[Event], is_own: bool) {
         for event in events {
             let Event::CallParked { call } = event else { continue };
@@ -191,7 +191,7 @@ impl Scene<'_> {
     }
 
     fn take_messages(&self, draft: &mut Draft, run: RunNo) {
-        // The head's count saves the question, so a message that is not counted is not seen.
+        // The worker skips the question if the head counts no pending messages, so a message that is not counted is not seen.
         if self.state.store.head.pending == 0 {
             return;
         }
@@ -218,7 +218,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Lets a note happen, if it is about the held run and fits where the run is.
+    /// Drafts the input of a message, if it is about the active run and fits its state.
     fn draft_note(&mut self, draft: &mut Draft, held: RunNo, note: Note) -> bool {
         let now = self.state.clock;
         match note {
@@ -261,7 +261,7 @@ impl Scene<'_> {
         true
     }
 
-    /// The store answers a commit, or its answer is lost.
+    /// The store answers a commit, or writes it and its answer is lost.
     pub fn commit(&mut self, index: usize, is_lost: bool) {
         let stage = std::mem::replace(&mut self.state.workers[index].stage, Stage::Free);
         let Stage::Asking(asked) = stage else { return };
@@ -317,7 +317,7 @@ impl Scene<'_> {
             self.state.workers[index].stage = Stage::Asking(Box::new(Asked { is_applied: true, ..asked }));
             return;
         }
-        // Drafted anew it is another commit. Whoever asked has been told to ask again.
+        // A new draft would be another commit. The senders of the messages are told to repeat them.
         for (note, _) in &asked.told {
             self.come_again(*note);
         }
@@ -337,7 +337,7 @@ impl Scene<'_> {
         }
     }
 
-    /// After its commit was answered a worker starts what is owed, and settles what did not fit.
+    /// After the answer to its commit a worker starts the effects that are owed, and resolves the messages that did not fit.
     pub fn start(&mut self, index: usize) {
         let stage = std::mem::replace(&mut self.state.workers[index].stage, Stage::Free);
         let Stage::Starting { told, again } = stage else { return };
@@ -356,7 +356,7 @@ impl Scene<'_> {
         self.start_owed(index, held.run, &held.state);
     }
 
-    /// Starts what a run is owed, and calls off what it is not owed any more.
+    /// Starts the effects that a run is owed, and cancels those that it is not owed any more.
     fn start_owed(&mut self, index: usize, run: RunNo, state: &Run) {
         let owed = outstanding(state);
         let node = self.state.workers[index].node;
@@ -379,7 +379,7 @@ impl Scene<'_> {
         }
     }
 
-    /// A model call stands for a lap that was committed.
+    /// A model call must belong to a committed iteration.
     fn judge_model_call(&mut self, run: RunNo, iteration: u32, attempt: u32) {
         let standing = self.state.store.run(run).state.clone();
         let is_committed = match standing.phase {
@@ -391,7 +391,7 @@ impl Scene<'_> {
         self.seen.holds(is_committed, Promise::EffectFromRow, || format!("lap {iteration} of run {run} is asked for without a row"));
     }
 
-    /// Settles notes that are not about the active run, or no longer fit where it is.
+    /// Resolves messages that are not about the active run, or do not fit its state any more.
     fn settle_apart(&mut self, index: usize, told: Vec<Note>) {
         for note in told {
             match note {
@@ -432,14 +432,14 @@ impl Scene<'_> {
         }
     }
 
-    /// Drops everything, and calls off what is in flight.
+    /// Drops the run from memory, and cancels its effects.
     fn abandon(&mut self, index: usize) {
         let worker = &mut self.state.workers[index];
         worker.held = None;
         worker.in_flight.clear();
     }
 
-    /// A worker with nothing in flight and nothing to do leaves, and what it held is forgotten.
+    /// A worker without effects in flight and without messages ends, and drops its run from memory.
     fn rest(&mut self, index: usize) {
         let worker = &mut self.state.workers[index];
         if !worker.is_busy() {
@@ -458,7 +458,7 @@ fn is_end_of(note: Note, flight: &Flight) -> bool {
     }
 }
 
-/// What the model says: tools in the first lap, then an answer.
+/// The input of a model call's end: tools are requested in the first iteration, then an answer is given.
 fn thought(config: &Config, run: RunNo, iteration: u32, attempt: u32, is_reply: bool, now: Timestamp) -> Input {
     if !is_reply {
         let retry_at = (attempt < 2).then(|| now.plus_ms(HOLD_TICKS));

@@ -1,4 +1,4 @@
-//! What the providers make of any answer, in whatever pieces it comes.
+//! Any bytes as the answer of a provider, in chunks of any length.
 
 use std::io;
 
@@ -16,20 +16,20 @@ use super::{BYTES_MAX, run};
 
 const PROTOCOLS: [Protocol; 3] = [Protocol::Chat, Protocol::Responses, Protocol::Messages];
 
-/// How the answer comes.
+/// The form of the answer.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Streamed,
-    /// Streamed, until the connection breaks.
+    /// A stream that breaks off.
     Broken,
     Whole,
-    /// As an error, by its status.
+    /// An error with this status.
     Refused(u16),
 }
 
 const WAYS: [Way; 6] = [Way::Streamed, Way::Broken, Way::Whole, Way::Refused(400), Way::Refused(429), Way::Refused(500)];
 
-/// Reads the bytes as an answer: the first chooses the protocol and how it comes, the second the length of its pieces.
+/// Reads the bytes as an answer: the first byte chooses the protocol and the form, the second the length of the chunks.
 pub fn provider_streams(bytes: &[u8]) -> bool {
     let [first, second, answer @ ..] = bytes else { return false };
     if answer.len() > BYTES_MAX {
@@ -73,7 +73,7 @@ fn response(way: Way, pieces: Vec<Bytes>) -> Response {
     response.expect("an answer can be made").into()
 }
 
-/// What is told is bounded by what came.
+/// The size of the events is bounded by the size of the answer.
 fn check((events, error): &Outcome, came: usize) {
     let mut told = 0;
     let mut calls = 0;
@@ -93,7 +93,7 @@ fn check((events, error): &Outcome, came: usize) {
         };
     }
     assert!(calls <= CALLS_MAX, "{calls} calls");
-    // Something that was left out is made up in a few letters, and a letter can be a long escape.
+    // A missing field gets a short default, and one letter can become a long escape.
     assert!(told <= 8 * came + 64 * events.len(), "{told} bytes were told of {came}");
     assert!(events.len() <= came, "{} events of {came} bytes", events.len());
     if let Some(error) = error {

@@ -1,15 +1,15 @@
-//! What the reader of `POST /v1/responses` makes of any bytes.
+//! Any bytes as a body of `POST /v1/responses`.
 
 use serde_json::Value;
 use windlass_doors::fuzzing;
 
 use super::BYTES_MAX;
 
-/// Bytes that a response repeats though the request did not say them.
+/// Bytes that a response has independently of its request.
 const SAID_ANYWAY: usize = 8 << 10;
-/// How much longer something gets by being repeated: an item of three bytes can be told in full.
+/// How much longer something gets by being repeated: an item of three bytes can be spelled out in full.
 const GROWTH: usize = 48;
-/// Bytes of a refusal.
+/// The most bytes of a refusal.
 const REFUSAL_BYTES_MAX: usize = 4 << 10;
 
 /// Reads the bytes as a body and as a frame.

@@ -1,4 +1,4 @@
-//! What a session makes of any tool server, which is spoken to over pipes or over HTTP.
+//! Any bytes as the answers of a tool server, over pipes or over HTTP.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -12,12 +12,13 @@ use windlass_tools::{Limits, fuzzing};
 
 use super::{BETWEEN, BYTES_MAX, run};
 
-/// Bytes of one answer: less than an input may have, so that the limit is met.
+/// The limit of one answer: lower than the longest input, so that the limit is reached.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
-/// How much longer an answer gets by being read and written again: a letter can become an escape of six, and that be escaped once more.
+/// How much longer an answer gets by being read and written again: a letter can become an escape of six letters, which can be escaped once
+/// more.
 const GROWTH: usize = 16;
 
-/// Reads the bytes as what a server answers, one part to each request: the first byte says how it is spoken to.
+/// Reads the bytes as a server's answers, one part for each request. The first byte chooses the transport.
 pub fn mcp_answers(bytes: &[u8]) -> bool {
     let [way, rest @ ..] = bytes else { return false };
     if rest.len() > BYTES_MAX {
@@ -33,7 +34,7 @@ pub fn mcp_answers(bytes: &[u8]) -> bool {
                 _ => fuzzing::over_answers(parts.into_iter().map(response).collect(), &limits, key).await,
             }
         };
-        // Longer than all that it may take together.
+        // More than the session may take in all.
         tokio::time::timeout(Duration::from_secs(3_600), session).await.expect("every session ends")
     });
     let Ok((tools, report)) = told else { return false };
@@ -53,7 +54,7 @@ async fn over_pipes(parts: VecDeque<Vec<u8>>, limits: &Limits, key: CallKey) -> 
     told
 }
 
-/// Answers whatever is a request with the next part; once there are no more, the pipes end.
+/// Answers every request with the next part. After the last one the pipes are closed.
 async fn serve(pipes: DuplexStream, mut parts: VecDeque<Vec<u8>>) {
     let (output, mut input) = tokio::io::split(pipes);
     let mut lines = BufReader::new(output).lines();
@@ -70,7 +71,7 @@ async fn serve(pipes: DuplexStream, mut parts: VecDeque<Vec<u8>>) {
     }
 }
 
-/// An answer over HTTP, whose first byte says what kind it is.
+/// An answer over HTTP. Its first byte chooses the kind.
 fn response(part: Vec<u8>) -> Response {
     let (first, body) = part.split_first().map_or((b'j', &[][..]), |(first, body)| (*first, body));
     let (status, kind) = match first {

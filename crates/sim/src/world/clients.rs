@@ -1,4 +1,4 @@
-//! Clients: they ask, ask again when they hear nothing, stop what they asked for, and read along.
+//! Clients: they send requests, repeat them when there is no answer, stop their runs, and follow them.
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
@@ -13,13 +13,13 @@ const PATIENCE_MS: u64 = 15_000;
 
 /// Why a client has no answer.
 pub(super) enum Unanswered {
-    /// The process died, or said nothing: whether it did what was asked nobody knows.
+    /// The process died or did not answer in time. Whether it did what was asked is unknown.
     Lost,
-    /// It said no.
+    /// The process refused.
     Refused(EngineError),
 }
 
-/// Some process that runs.
+/// Any process that runs.
 pub(super) async fn any_node(world: &Arc<World>) -> (Arc<Node>, Engine) {
     loop {
         let nodes = world.slots.lock().all();
@@ -33,7 +33,7 @@ pub(super) async fn any_node(world: &Arc<World>) -> (Arc<Node>, Engine) {
     }
 }
 
-/// Asks a process something. No answer comes from a dead one.
+/// Sends a question to a process. A dead process gives no answer.
 pub(super) async fn ask<T>(world: &World, node: &Node, question: impl Future<Output = Result<T, EngineError>>) -> Result<T, Unanswered> {
     let answer = tokio::select! {
         biased;
@@ -53,7 +53,7 @@ pub(super) async fn ask<T>(world: &World, node: &Node, question: impl Future<Out
     }
 }
 
-/// Sends everybody on their way.
+/// Starts all clients.
 pub(super) fn begin(world: &Arc<World>) {
     for agent in &world.agents {
         for n in 0..world.options.requests {
@@ -74,7 +74,7 @@ pub(super) fn begin(world: &Arc<World>) {
     }
 }
 
-/// Asks for a run until it is told which one it is; often once more, of another process.
+/// Requests a run until the answer names it; often once more afterwards, from another process.
 async fn request(world: &Arc<World>, agent: &AgentKey, n: u64) {
     let key = format!("request {n}");
     world.checks.lock().requests.insert((agent.clone(), key.clone()), None);
@@ -98,7 +98,7 @@ async fn request(world: &Arc<World>, agent: &AgentKey, n: u64) {
     }
 }
 
-/// S4: one key is one run, whoever is asked.
+/// S4: every process must name the same run for one key.
 fn is_the_same(world: &World, agent: &AgentKey, key: &str, run: RunId) {
     let earlier = world.checks.lock().requests.insert((agent.clone(), key.to_owned()), Some(run)).flatten();
     if let Some(earlier) = earlier {
@@ -109,7 +109,7 @@ fn is_the_same(world: &World, agent: &AgentKey, key: &str, run: RunId) {
     }
 }
 
-/// A person's action, which a busy agent may turn away.
+/// A person's action, which a busy agent may refuse.
 async fn act(world: &Arc<World>, agent: &AgentKey, n: u64) {
     let key = format!("action {n}");
     world.checks.lock().requests.insert((agent.clone(), key.clone()), None);
@@ -163,7 +163,7 @@ fn enqueue(agent: &AgentKey, key: &str) -> Enqueue {
     }
 }
 
-/// Reads journals through any process. S7: what was read once is read again. S12: another tenant sees none of it.
+/// Reads journals through any process. S7: what one reading gave, every later one gives. S12: another tenant sees none of it.
 async fn read_along(world: Arc<World>, agent: AgentKey) {
     let mut seen: BTreeMap<RunId, Vec<JournalEntry>> = BTreeMap::new();
     loop {

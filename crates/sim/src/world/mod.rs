@@ -1,8 +1,8 @@
-//! The real engine in a world made of a seed: virtual time, a store that forgets what was not flushed, processes that crash,
-//! pause and misread the time, a provider and services that misbehave, and clients who try again.
+//! The real engine in a world that is derived from a seed: virtual time, a store that loses what was not flushed, processes that crash,
+//! pause and have wrong clocks, a provider and services that fail, and clients that retry.
 //!
-//! While faults last nothing that is promised may break; then they stop, and everything must come to its end in bounded time.
-//! Everything happens in one thread on paused time with one source of chance, so a seed is a run, byte for byte.
+//! No promise may break while faults last. Then the faults end, and all work must end in bounded time. Everything runs in one thread on
+//! paused time with one source of random numbers, so that a seed determines the run, byte for byte.
 
 mod checks;
 mod clients;
@@ -49,23 +49,23 @@ use tale::Tale;
 
 /// The lease of a process.
 const LEASE_MS: u64 = 10_000;
-/// How long everything may take to come to its end once the faults are over: deadlines, leases and skewed clocks included.
+/// How long all work may take to end after the last fault: deadlines, leases and wrong clocks included.
 const CALM_MS_MAX: u64 = 900_000;
 
-/// What came of a seed.
+/// The outcome of one seed.
 #[derive(Debug)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
-    /// What it was made into.
+    /// The options that were derived from it.
     pub options: Options,
     /// The first promise that was broken.
     pub violation: Option<Violation>,
-    /// What was seen.
+    /// The facts that were seen.
     pub facts: Facts,
-    /// Runs that were made.
+    /// The runs that were made.
     pub runs: usize,
-    /// Faults that were put in.
+    /// The faults that were injected.
     pub faults: u64,
     /// A hash over everything that happened.
     pub hash: u64,
@@ -82,7 +82,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Lives through one seed, with a planted bug or without.
+/// Runs one seed, with or without a planted bug.
 pub fn simulate(seed: u64, plant: Option<Plant>) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime without I/O needs nothing that could be missing");
@@ -109,7 +109,7 @@ async fn live(seed: u64, plant: Option<Plant>) -> Outcome {
     }
 }
 
-/// Faults, then calm, then the reckoning.
+/// The time of faults, then a time without faults, then the last checks.
 async fn unfold(world: &Arc<World>) {
     nemesis::raise_nodes(world);
     clients::begin(world);
@@ -122,7 +122,7 @@ async fn unfold(world: &Arc<World>) {
     reckoning::await_the_end(world).await;
 }
 
-/// A lock that a panic elsewhere does not take away: the panic itself is what is reported.
+/// A lock that stays usable after a panic in another task: that panic is what the test reports.
 #[derive(Default)]
 struct Held<T>(Mutex<T>);
 
@@ -144,10 +144,10 @@ struct World {
     slots: Held<Slots>,
     ledger: Held<Ledger>,
     checks: Held<Checks>,
-    /// Counts power losses: a verb from before one is forgotten.
+    /// Counts power losses. A write that was not flushed before the last one is lost.
     power: AtomicU64,
     is_calm: AtomicBool,
-    /// Rings when a promise was broken: nothing that follows matters.
+    /// Notified when a promise was broken, which ends the world.
     broken: Notify,
 }
 
@@ -189,7 +189,7 @@ impl World {
         self.rng.lock().chance(n, of)
     }
 
-    /// Chance that ends with the faults.
+    /// Random, but always false once the time of faults is over.
     fn fault(&self, n: u64, of: u64) -> bool {
         let is_due = !self.is_calm() && self.chance(n, of);
         if is_due {
@@ -219,14 +219,14 @@ impl World {
         self.tale.lock()
     }
 
-    /// A promise is broken: the end of this world.
+    /// Records a broken promise and ends this world.
     fn break_promise(&self, promise: &'static str, text: impl fmt::Display) {
         self.tale.lock().break_promise(promise, text.to_string());
         self.broken.notify_one();
     }
 }
 
-/// Lets time pass.
+/// Lets virtual time pass.
 async fn pass_ms(ms: u64) {
     if ms > 0 {
         tokio::time::sleep(Duration::from_millis(ms)).await;

@@ -1,4 +1,4 @@
-//! A provider that answers, mostly: some streams break off, some never come, some calls are turned away.
+//! A provider that usually answers. Some streams break off, some never end, some calls are refused.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use windlass_ports::{Model, ModelError, ModelEvent, ModelRequest, ModelStream, M
 
 use super::{Fact, World, node::Node, pass_ms, tools};
 
-/// A process's way to the provider.
+/// A process's connection to the provider.
 pub(super) struct SimModels {
     model: Arc<SimModel>,
 }
@@ -38,7 +38,7 @@ impl Models for SimModels {
     }
 }
 
-/// One piece of an answer, and how long it takes to come. `None` never comes.
+/// An event of an answer, and the time until it comes. `None` never comes.
 type Piece = (u64, Option<Result<ModelEvent, ModelError>>);
 
 impl Model for SimModel {
@@ -71,7 +71,7 @@ impl Model for SimModel {
 }
 
 impl SimModel {
-    /// S2: nothing is asked without a lease, and nothing that no committed row owes.
+    /// S2: a process calls the model only under a valid lease, and only if a committed row owes the call.
     fn check(&self, request: &ModelRequest) {
         if !self.world.slots.lock().holds_lease(self.node.id) {
             let words = format!("{} asks the model for lap {} of {} without a lease", self.node.name, request.iteration, request.run);
@@ -121,7 +121,7 @@ impl SimModel {
         pieces
     }
 
-    /// Some words, then calls, or the end.
+    /// Text, then calls, or the end of the reply.
     fn words(&self, request: &ModelRequest, delay: u64) -> Vec<Piece> {
         let world = &self.world;
         let ends = request.iteration >= 4 || world.chance(2, 5);

@@ -1,4 +1,4 @@
-//! A person who looks at what is parked now and then, and decides; not always, and not always in time.
+//! A person who looks for parked runs and calls from time to time and decides about some of them, not always before their deadlines.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{
     pass_ms,
 };
 
-/// Has a person look, if this world has one.
+/// Starts the person, if this world has one.
 pub(super) fn begin(world: &Arc<World>) {
     if world.options.operator {
         tokio::spawn(look(world.clone()));

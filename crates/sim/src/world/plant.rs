@@ -1,18 +1,18 @@
-//! Bugs put in on purpose, to see that the checkers are awake. All of them are in the simulation's own store handle: the
-//! product has no bug code in it.
+//! Bugs that are planted on purpose, to prove that the checks notice them. All of them are in the simulation's own handle of the store: the
+//! product has no code for them.
 
-/// A bug in the way a process and its store talk to each other.
+/// A bug between a process and its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plant {
-    /// The guard of a commit does not look at `seq` and status: a commit whose answer was lost may be applied again.
+    /// The guard of a commit ignores `seq` and the status: a commit whose answer was lost may be applied twice.
     GuardWithoutSeq,
-    /// A fenced commit is taken for one that was applied already: a zombie goes on.
+    /// A fenced commit is reported as applied: a process that lost its lease continues.
     FencedIsSuccess,
-    /// Results are acknowledged a second or so before they are flushed.
+    /// Results are acknowledged about a second before they are flushed.
     AnswerBeforeFlush,
-    /// A service gets calls that somebody else holds.
+    /// A service gets calls that another service holds.
     ClaimedTwice,
-    /// A sign of life is acknowledged that never arrived: the process believes in a lease it does not have.
+    /// A heartbeat is acknowledged that never arrived: the process believes in a lease that it does not have.
     LeaseOfAir,
 }
 

@@ -1,4 +1,4 @@
-//! Whoever gets the outbox: now and then down, now and then forgetful.
+//! The receiver of the outbox, which is sometimes down and sometimes loses what it acknowledged.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The end of a world: everything has come to its end in bounded time, and nothing that was acknowledged is missing.
+//! The end of a world: all work has ended in bounded time, and nothing that was acknowledged is missing.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use windlass_ports::{MessageKind, Page, RunView, Store, Views};
 
 use super::{CALM_MS_MAX, World, checks::waits_for_person, pass_ms};
 
-/// Waits until nothing can happen any more but what a person does, then reckons up.
+/// Waits until only a person's decision could change anything, then makes the last checks.
 pub(super) async fn await_the_end(world: &Arc<World>) {
     let began = world.elapsed_ms();
     loop {
@@ -26,7 +26,7 @@ pub(super) async fn await_the_end(world: &Arc<World>) {
     }
 }
 
-/// What has not come to its end, if anything.
+/// What has not ended yet, if anything.
 async fn what_is_open(world: &World) -> Option<String> {
     let busy = world.checks.lock().busy;
     if busy > 0 {
@@ -59,7 +59,7 @@ async fn reckon(world: &World, agent: &AgentKey) -> Result<(), Wrong> {
     check_results(world, agent).await
 }
 
-/// S4: an ended run has one deliverable and one task event. S7: its journal is what it was whenever somebody read it.
+/// S4: an ended run has one deliverable and one task event. S7: its journal is what every reader saw.
 async fn check_run(world: &World, agent: &AgentKey, view: &RunView) -> Result<(), Wrong> {
     let run = view.id;
     let journal = world.data.journal(&agent.tenant, run, 0, usize::MAX).await.map_err(|error| ("S8", error.to_string()))?;
@@ -84,7 +84,7 @@ async fn check_run(world: &World, agent: &AgentKey, view: &RunView) -> Result<()
     }
 }
 
-/// S4: what was acknowledged is there, each key once, and nothing that nobody asked for.
+/// S4: every acknowledged request has its run, each key has one run, and every run was requested.
 fn check_requests(world: &World, agent: &AgentKey, found: &[RunId]) -> Result<(), Wrong> {
     let checks = world.checks.lock();
     let asked = checks.requests.iter().filter(|((whose, _), _)| whose == agent);
@@ -99,7 +99,7 @@ fn check_requests(world: &World, agent: &AgentKey, found: &[RunId]) -> Result<()
     Ok(())
 }
 
-/// S5: a result that was acknowledged is on record.
+/// S5: every acknowledged result is recorded.
 async fn check_results(world: &World, agent: &AgentKey) -> Result<(), Wrong> {
     let page = Page { after: 0, limit: usize::MAX };
     let inbox = world.data.inbox(agent, page).await.map_err(|error| ("S8", error.to_string()))?;

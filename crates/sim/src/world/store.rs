@@ -1,5 +1,5 @@
-//! A process's handle of the one store. A verb takes effect at its flush, some time after it was asked for: until then a crash
-//! forgets it; afterwards the answer may still be lost. Everything waits while the process is paused.
+//! A process's handle of the one store. A write takes effect when it is flushed, some time after it was sent: a crash before that loses it,
+//! and afterwards the answer can still be lost. Everything waits while the process is paused.
 
 use std::{future::Future, sync::Arc, sync::atomic::Ordering::SeqCst, time::Duration};
 
@@ -16,7 +16,7 @@ use windlass_store::MemoryStore;
 
 use super::{Fact, Plant, World, checks, node::Node, pass_ms};
 
-/// What a verb gives back.
+/// The answer to a read or a write.
 type Answer<T> = Result<T, StoreError>;
 
 pub(super) struct SimStore {
@@ -24,7 +24,7 @@ pub(super) struct SimStore {
     node: Arc<Node>,
 }
 
-/// A sign of life that has arrived.
+/// A heartbeat of a process has arrived: its lease is prolonged.
 pub(super) fn prolong(world: &World, node: NodeId, lease_ms: u64) -> Vec<NodeId> {
     world.slots.lock().leases.insert(node, Instant::now() + Duration::from_millis(lease_ms));
     let lost = world.data.beat(node, lease_ms).now_or_never();
@@ -44,7 +44,7 @@ impl SimStore {
         &self.world.data
     }
 
-    /// Asks a question about what is flushed. The answer may be old when it arrives.
+    /// Reads what is flushed. The answer may be outdated when it arrives.
     pub async fn read<T>(&self, question: impl Future<Output = Answer<T>>) -> Answer<T> {
         self.node.pass().await;
         if self.world.fault(self.world.options.verbs_refused, 2_000) {
@@ -58,13 +58,13 @@ impl SimStore {
         answer
     }
 
-    /// Has a verb flushed, and waits for the answer.
+    /// Has a write flushed, and waits for the answer.
     async fn write<T: Send + 'static>(&self, verb: impl Future<Output = Answer<T>> + Send + 'static) -> Answer<T> {
         self.node.pass().await;
         if self.world.fault(self.world.options.verbs_refused, 1_000) {
             return Err(unavailable("the verb was not taken"));
         }
-        // Without a flush there is no answer, and nobody to get it: the process has died.
+        // Without a flush there is no answer and no process that waits for it: the process has died.
         let Ok(answer) = self.flush(self.world.options.flush_ms, verb).await else { return std::future::pending().await };
         if self.world.chance(1, 4) {
             pass_ms(self.world.between(0, self.world.options.flush_ms)).await;
@@ -77,7 +77,7 @@ impl SimStore {
         answer
     }
 
-    /// The flush goes on whatever becomes of the process, unless it takes the verb with it.
+    /// The flush continues when the process dies, unless the crash loses the write.
     fn flush<T: Send + 'static>(
         &self,
         within_ms: u64,
@@ -99,7 +99,7 @@ impl SimStore {
         told
     }
 
-    /// Where the guard of the planted store does not look.
+    /// The guard as the planted bug checks it: without the part that it ignores.
     async fn loosen(world: &World, guard: Guard) -> Guard {
         match world.data.load(&guard.agent).await {
             Ok(Some(loaded)) if loaded.head.epoch == guard.epoch && loaded.run.as_ref().is_some_and(|run| run.id == guard.run) => {
@@ -110,7 +110,7 @@ impl SimStore {
     }
 }
 
-/// What the planted store says of a commit that was fenced.
+/// The answer of the planted bug to a commit that was fenced.
 fn as_if_applied(guard: &Guard, commit: &Commit) -> Committed {
     Committed {
         seq: Seq(guard.seq.0 + 1),
