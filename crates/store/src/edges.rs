@@ -1,7 +1,7 @@
-//! The edges of the execution graph, derived: every inbox row is one, and so is every call.
+//! The edges of the execution graph. They are derived: every inbox row is an edge, and so is every call.
 //!
-//! A call's request stands right before its report; calls that nobody has reported on come last of their run. So a page of edges is
-//! a page of the inbox with its calls, and an inbox row is all the cursor there has to be.
+//! The edge of a call precedes that of its report; calls without a report come last in their run. So a page of edges is a page of the inbox
+//! with the calls added, and an inbox row is a sufficient cursor.
 
 use windlass_kernel::{AgentKey, CallNumber, RunId};
 use windlass_ports::{CallStatus, Edge, Lineage, MessageId, MessageKind, Page};
@@ -28,14 +28,15 @@ pub(crate) fn edges<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, page: Page) -
 struct Listing<'a, R: ?Sized> {
     rows: &'a R,
     edges: Vec<Edge>,
-    /// Whose messages are being listed.
+    /// The run whose messages are being listed.
     run: Option<RunId>,
-    /// Where that run comes from.
+    /// The lineage of that run.
     lineage: Lineage,
 }
 
 impl<R: Reads + ?Sized> Listing<'_, R> {
-    /// Messages of one run stand together: before those of another, the calls that have no message.
+    /// Moves to the run of the next message. The messages of a run are adjacent: before those of the next run, the calls without a message
+    /// are listed.
     fn go_on_to(&mut self, next: Option<RunId>) -> Outcome<()> {
         if let Some(run) = self.run {
             let calls = unreported(self.rows, run)?;
@@ -65,7 +66,7 @@ fn lineage<R: Reads + ?Sized>(rows: &R, run: Option<RunId>) -> Outcome<Lineage> 
     }
 }
 
-/// Calls that no message is about. Only such can be missing one as are open, or were given up with their run.
+/// The calls that no message is about. Only calls that are open or were dropped with their run can be without one.
 fn unreported<R: Reads + ?Sized>(rows: &R, run: RunId) -> Outcome<Vec<CallRow>> {
     let mut found = Vec::new();
     let mut from = CallNumber(0);
@@ -86,10 +87,10 @@ fn unreported<R: Reads + ?Sized>(rows: &R, run: RunId) -> Outcome<Vec<CallRow>> 
     }
 }
 
-/// Calls read at once.
+/// The number of calls that are read at once.
 const CALLS_PAGE: usize = 256;
 
-/// A call may have a result and a timeout: its request stands before whichever came first.
+/// The first message about a call. A call may have a result and a timeout, and its edge precedes the earlier one.
 fn first_report<R: Reads + ?Sized>(rows: &R, call: &CallRow) -> Outcome<Option<MessageId>> {
     let result = rows.report(call.run, call.call, MessageKind::ToolResult)?;
     let timeout = rows.report(call.run, call.call, MessageKind::Timeout)?;

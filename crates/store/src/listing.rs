@@ -1,4 +1,4 @@
-//! Lists of runs, once for all databases.
+//! Lists of runs, the same for all databases.
 
 use windlass_kernel::Tenant;
 use windlass_ports::{ListedRun, RunPage, RunScan, RunSet, RunStatus, RunView, StoreError, codec};
@@ -8,8 +8,8 @@ use crate::{
     rows::{Outcome, Reads, RunRow},
 };
 
-/// One page of a tenant's runs. Everything that is asked about its rows is asked before anything fails, so that a database far away
-/// answers all of it at once.
+/// One page of a tenant's runs. All reads about its rows are made before any of them may fail, so that a remote database can answer them in
+/// one batch.
 pub(crate) fn scan_runs<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, scan: &RunScan) -> Outcome<RunPage> {
     let found = rows.scan_runs(tenant, scan)?;
     let next = found.last().filter(|_| found.len() >= scan.limit).map(|row| row.brief.run);
@@ -31,7 +31,7 @@ fn listed<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Outcome<ListedRun> {
     Ok(ListedRun { id, agent, agent_name, status, created_at, ended_at, view })
 }
 
-/// Only a run that is going on has events since its state was stored.
+/// Only an active run has events that came after its state was stored.
 fn view<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Outcome<RunView> {
     let state = match row.brief.status {
         RunStatus::Active => state_of(rows, &row)?,

@@ -1,4 +1,4 @@
-//! What is read, once for all databases: the owner's `load`, and the views.
+//! Reads that are the same for all databases: the owner's `load`, and the views.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::{
     verbs::{is_erased, said},
 };
 
-/// Events read at once when a state is brought up to date.
+/// The number of events that are read at once when a state is brought up to date.
 const EVENTS_PAGE: usize = 64;
 
-/// An agent's head, its active run, and what waits for that run or for no run.
+/// An agent's head, its active run, and the pending messages of that run or of none.
 pub(crate) fn load<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Outcome<Option<Loaded>> {
     let Some(head) = rows.head(agent)? else {
         return Ok(None);
@@ -25,7 +25,7 @@ pub(crate) fn load<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Outcome<Opt
         None => None,
         Some(run) => Some(loaded_run(rows, run)?),
     };
-    // A count of zero is the common case, and saves the question.
+    // A count of zero is the common case and saves the read.
     let pending = if head.pending == 0 { Vec::new() } else { rows.pending(agent)? };
     let turn = run.as_ref().and_then(|run| run.turn);
     let is_for_owner = |id, row: &MessageRow| Some(id) != turn && (row.run.is_none() || row.run == head.run);
@@ -47,7 +47,7 @@ fn loaded_run<R: Reads + ?Sized>(rows: &R, id: RunId) -> Outcome<LoadedRun> {
     Ok(LoadedRun { id, state, manifest, agent_name: row.brief.agent_name, follows: row.follows, turn, claims })
 }
 
-/// A run's state: as it was last stored, moved on by what its journal says since.
+/// The state of a run: the stored state, with the later events of its journal applied.
 pub(crate) fn state_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Run> {
     let mut state = codec::decode_run(row.state_version, &row.state)?;
     loop {
@@ -98,7 +98,7 @@ fn run_view<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Outcome<RunView> {
     view_of(rows, row, state)
 }
 
-/// A run whose state is known.
+/// The view of a run whose state is known.
 pub(crate) fn view_of<R: Reads + ?Sized>(rows: &R, row: RunRow, state: Run) -> Outcome<RunView> {
     let manifest = manifest_of(rows, &row)?;
     Ok(RunView {
@@ -121,7 +121,7 @@ pub(crate) fn view_of<R: Reads + ?Sized>(rows: &R, row: RunRow, state: Run) -> O
     })
 }
 
-/// A run's manifest. That of an erased run is empty: what the run may do is no longer asked.
+/// The manifest of a run. An erased run has an empty one, because what it may do does not matter any more.
 fn manifest_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Arc<Manifest>> {
     if row.manifest != NO_MANIFEST
         && let Some(found) = rows.manifest(&row.brief.agent.tenant, &row.manifest)?
@@ -135,7 +135,7 @@ fn manifest_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Arc<Manifes
     Ok(Arc::new(Manifest::plain("", Budgets { iterations: 0, calls: None, tokens: None, wall_ms: None })))
 }
 
-/// Whether a run is the tenant's; a foreign one looks like an unknown one.
+/// Whether the run belongs to the tenant. Another tenant's run looks like an unknown one.
 fn is_run_of<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcome<bool> {
     Ok(rows.run_brief(run)?.is_some_and(|run| run.agent.tenant == *tenant))
 }
@@ -236,7 +236,7 @@ pub(crate) fn item<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ItemId) -> 
     rows.item(tenant, id)?.map(verified).transpose()
 }
 
-/// An item whose content is still what was written.
+/// The item, if its content still has the hash that was stored with it.
 pub(crate) fn verified(row: ItemRow) -> Outcome<Item> {
     if codec::content_hash(&row.content) != row.hash {
         return Err(StoreError::Corrupt(format!("the content of {} is not what was written", row.id)));

@@ -9,19 +9,19 @@ use windlass_ports::StoreError;
 
 use crate::rows::{JournalRow, Outcome};
 
-/// What the events of a stretch have in common.
+/// What the events of a batch have in common.
 pub(crate) struct Stretch {
     /// The number of the first event.
     pub first: u64,
-    /// The fence they were written under.
+    /// The epoch under which they were written.
     pub epoch: Option<Epoch>,
-    /// When.
+    /// The time of the commit.
     pub at: Timestamp,
     /// The version of the bodies.
     pub version: u16,
 }
 
-/// Writes the list. Kinds are words of ours, and bodies are JSON already.
+/// Encodes the list. Kinds need no escaping, and bodies are JSON already.
 pub(crate) fn pack(rows: &[JournalRow]) -> Outcome<String> {
     let mut list = String::with_capacity(rows.iter().map(|row| row.body.len() + row.kind.len() + 6).sum());
     let mut before = '[';
@@ -40,7 +40,7 @@ pub(crate) fn pack(rows: &[JournalRow]) -> Outcome<String> {
     Ok(list)
 }
 
-/// Reads what `pack` wrote.
+/// Decodes what `pack` made.
 pub(crate) fn unpack(stretch: &Stretch, list: &str) -> Outcome<Vec<JournalRow>> {
     let events: Vec<(Cow<'_, str>, &RawValue)> =
         serde_json::from_str(list).map_err(|error| StoreError::Corrupt(format!("a stretch of a journal cannot be read: {error}")))?;

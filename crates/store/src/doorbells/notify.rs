@@ -1,7 +1,7 @@
-//! LISTEN/NOTIFY: rings between processes over the PostgreSQL they share.
+//! LISTEN/NOTIFY: rings between processes over the PostgreSQL database that they share.
 //!
-//! One connection listens, another one rings, both beside those of the store: a NOTIFY inside a committing transaction would
-//! make all commits wait for one lock. Both connections come back by themselves.
+//! One connection listens and another one rings, both separate from those of the store: a NOTIFY inside a committing transaction would make
+//! all commits wait for one lock. Both connections are made again after they break.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,15 +14,15 @@ use super::{Heard, PAUSE, link::Link, waiting::Waiting};
 use crate::postgres::Endpoint;
 
 const CHANNEL: &str = "windlass";
-/// How long a connection may take, and how long a ring.
+/// How long a connection attempt may take, and how long a ring.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// When a silent connection is asked whether it is there.
+/// When a silent connection is checked.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// The first and the longest pause between two tries to connect.
+/// The first and the longest pause between two attempts to connect.
 const TRY_PAUSE: Duration = Duration::from_millis(50);
 const TRY_PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// The database's address is none. It may have a password in it, so that it is not repeated.
+/// The address of the database is invalid. It is not repeated, because it may have a password.
 #[derive(Debug, thiserror::Error)]
 #[error("this is not the address of a PostgreSQL database, such as postgres://user@host/db: {0}")]
 pub struct NotifyError(String);
@@ -34,7 +34,7 @@ pub struct Notify {
 }
 
 impl Notify {
-    /// Connects in the background. What other nodes ring comes out of the receiver.
+    /// Connects in the background. The receiver gives the rings of other nodes.
     pub fn connect(url: &str, node: NodeId) -> Result<(Arc<Self>, mpsc::Receiver<Ring>), NotifyError> {
         let mut endpoint = Endpoint::read(url).map_err(|error| NotifyError(error.to_string()))?;
         endpoint.config.application_name("windlass doorbell").connect_timeout(ANSWER_MAX).keepalives_idle(KEEPALIVE);
@@ -57,7 +57,7 @@ impl Doorbell for Notify {
     }
 }
 
-/// Pauses that grow while nothing works.
+/// Backoff: pauses that grow with every failure.
 struct Pauses(Duration);
 
 impl Pauses {
@@ -109,7 +109,7 @@ async fn listen_once(endpoint: &Endpoint, heard: &Heard, link: &mut Link, pauses
     }
 }
 
-/// A connection that rings.
+/// A connection for sending rings.
 struct Bell {
     client: Client,
     notify: Statement,
@@ -135,7 +135,7 @@ async fn ring(endpoint: Endpoint, node: NodeId, waiting: Arc<Waiting>) {
                     ),
                 );
                 bell = None;
-                // A ring is for now or for nobody: what is missed is found without it.
+                // Rings only matter at once: what is missed is found by the sweep.
                 waiting.clear();
                 pauses.pause().await;
             }
@@ -152,13 +152,13 @@ async fn send(endpoint: &Endpoint, bell: &mut Option<Bell>, message: &str) -> Re
 }
 
 async fn connect(endpoint: &Endpoint) -> Result<Bell, tokio_postgres::Error> {
-    // Its end is noticed by the next ring.
+    // The next ring notices if the connection has ended.
     let client = endpoint.client().await?;
     let notify = client.prepare("SELECT pg_notify($1, $2)").await?;
     Ok(Bell { client, notify })
 }
 
-/// An error with what it comes from: the outermost one says little.
+/// An error with its sources, because the outermost one says little.
 fn words(error: &tokio_postgres::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),

@@ -1,4 +1,4 @@
-//! What requests with a key were told, in memory.
+//! Recorded answers to requests with a key, in memory.
 
 use windlass_kernel::{RunId, Tenant};
 
@@ -19,7 +19,7 @@ impl AnswerRows for MemoryRows {
 }
 
 impl MemoryRows {
-    /// Forgets what was asked about a run.
+    /// Deletes the recorded answers about a run.
     pub(super) fn erase_answers(&mut self, run: RunId, tenant: &Tenant) {
         let first = (run, tenant.clone(), String::new());
         let keys: Vec<_> = self.answers_of.range(first..).take_while(|((of, ..), ())| *of == run).map(|(key, ())| key.clone()).collect();

@@ -1,4 +1,4 @@
-//! What is erased of the tables, and when.
+//! What is erased from the tables, and when.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::writes::MemoryRows;
 use crate::rows::{CallRow, Erasure, NO_MANIFEST, Outcome};
 
 impl MemoryRows {
-    /// Runs whose time to be erased has come, oldest first.
+    /// Runs whose time to be erased has passed, oldest first.
     pub(super) fn erasable(&self, now: Timestamp, limit: usize) -> Outcome<Vec<(Tenant, RunId)>> {
         let due = self.erasable.range(..).take_while(|((at, _), _)| *at <= now).take(limit);
         Ok(due.map(|((_, run), tenant)| (tenant.clone(), *run)).collect())
@@ -40,7 +40,7 @@ impl MemoryRows {
         self.box_rows.range((id, i64::MIN)..=(id, i64::MAX)).map(|(key, item)| (*key, *item)).collect()
     }
 
-    /// Returns the items that were their own: copies of what parents have stand below zero.
+    /// Returns the items that belonged to the boxes. Items at positions below zero are copies from the parents.
     pub(super) fn erase_boxes(&mut self, gone: &[BoxId]) -> BTreeSet<ItemId> {
         let mut items = BTreeSet::new();
         for id in gone {

@@ -1,4 +1,4 @@
-//! Erasing a tenant whole. In memory one batch is enough.
+//! Erasing a whole tenant. In memory one batch is enough.
 
 use windlass_kernel::Tenant;
 use windlass_ports::{RunStatus, TenantErasure};
@@ -6,7 +6,7 @@ use windlass_ports::{RunStatus, TenantErasure};
 use super::{table::Table, writes::MemoryRows};
 use crate::rows::{Outcome, Reads};
 
-/// Removes the rows that are a tenant's; how many there were.
+/// Removes the rows of a tenant. Returns how many there were.
 fn clear<K: Ord + Clone, V: Clone>(table: &mut Table<K, V>, is_own: impl Fn(&K, &V) -> bool) -> u64 {
     let keys: Vec<K> = table.range(..).filter(|(key, value)| is_own(key, value)).map(|(key, _)| key.clone()).collect();
     keys.iter().for_each(|key| table.remove(key));

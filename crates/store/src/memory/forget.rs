@@ -1,4 +1,4 @@
-//! Runs that leave nothing behind: where they are the only ones, memory must not grow with every run there ever was.
+//! Forgetting runs without a trace: where memory has no other runs, it must not grow with every run that ever existed.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::{
 use crate::rows::{NO_MANIFEST, Outcome, Rows, RunRow};
 
 impl MemoryStore {
-    /// Forgets a run that has ended, with its skeleton. What other runs read stays until they are forgotten too.
+    /// Deletes an ended run with its skeleton. Content that other runs read stays until they are forgotten, too.
     pub(crate) fn forget(&self, tenant: &Tenant, run: RunId) -> Outcome<()> {
         self.write(|rows| match rows.runs.get(&run).cloned() {
             Some(row) if row.brief.agent.tenant == *tenant && row.brief.status == RunStatus::Ended => {
@@ -23,33 +23,33 @@ impl MemoryStore {
         })
     }
 
-    /// Whether a run is here.
+    /// Whether a run exists.
     pub(crate) fn has_run(&self, run: RunId) -> Outcome<bool> {
         self.read(|rows| Ok(rows.runs.get(&run).is_some()))
     }
 
-    /// Whether a run is here, and that agent's.
+    /// Whether a run exists and belongs to the agent.
     pub(crate) fn has_run_of(&self, run: RunId, agent: &AgentKey) -> Outcome<bool> {
         self.read(|rows| Ok(rows.runs.get(&run).is_some_and(|row| row.brief.agent == *agent)))
     }
 
-    /// Whether a box is here.
+    /// Whether a box exists.
     pub(crate) fn has_box(&self, id: BoxId) -> Outcome<bool> {
         self.read(|rows| Ok(rows.boxes.get(&id).is_some()))
     }
 
-    /// Bytes of content.
+    /// The bytes of all content.
     pub(crate) fn bytes(&self) -> Outcome<u64> {
         self.read(|rows| Ok(rows.bytes))
     }
 
-    /// Rows of all tables.
+    /// The number of rows in all tables.
     #[cfg(test)]
     pub(crate) fn rows(&self) -> usize {
         self.write(|rows| Ok(rows.count())).unwrap()
     }
 
-    /// Notes that a run elsewhere takes over the calls of one that is here. If another has, it is returned.
+    /// Records that a run of another store inherits the calls of a run here. If a run has inherited them before, it is returned.
     pub(crate) fn give_calls(&self, tenant: &Tenant, left: RunId, to: RunId) -> Outcome<Option<RunId>> {
         self.write(|rows| {
             let key = (tenant.clone(), left);
@@ -61,7 +61,7 @@ impl MemoryStore {
         })
     }
 
-    /// The run did not come into being that was to take over the calls.
+    /// Undoes `give_calls`, because the run that was to inherit the calls was not recorded.
     pub(crate) fn take_calls_back(&self, tenant: &Tenant, left: RunId) -> Outcome<()> {
         self.write(|rows| {
             rows.takers.remove(&(tenant.clone(), left));
@@ -69,12 +69,12 @@ impl MemoryStore {
         })
     }
 
-    /// The follow-up of a run is over, here or elsewhere.
+    /// Records that the follow-up of a run has ended, in this store or another one.
     pub(crate) fn release(&self, tenant: &Tenant, run: RunId, now: Timestamp) -> Outcome<()> {
         self.write(|rows| rows.release_run(tenant, run, now))
     }
 
-    /// Who takes over a run's calls, here or elsewhere.
+    /// The run that inherited a run's calls, in this store or another one.
     pub(crate) fn taker(&self, tenant: &Tenant, left: RunId) -> Outcome<Option<RunId>> {
         self.read(|rows| Ok(rows.takers.get(&(tenant.clone(), left)).copied()))
     }
@@ -123,7 +123,7 @@ impl MemoryRows {
         }
     }
 
-    /// Drops a box that belongs to no run and that none is made from, then its parent if that is so of it by now.
+    /// Deletes a box that belongs to no run and that no box is made from. Then the same for its parent.
     fn drop_free_boxes(&mut self, from: BoxId) {
         let mut next = Some(from);
         while let Some(id) = next.take() {

@@ -1,4 +1,4 @@
-//! The statements that lists are read with, in memory: every table is sorted, and a list is a walk over the runs.
+//! The statements for lists, in memory: every table is sorted, and a list is a scan over the runs.
 
 use std::ops::Bound::{Excluded, Unbounded};
 

@@ -18,7 +18,7 @@ impl MemoryRows {
         let mut lost = Vec::new();
         for (_, request) in self.requests.range(..) {
             if request.node != node && !self.lives(request.node)? && lost.len() < limit {
-                // Nothing here records when a node was lost. With the earliest time there is, every end counts as recent.
+                // The store does not record when a node was lost. With the earliest possible time, every end counts as recent.
                 let lost_at = self.runs.get(&request.run).map_or(Timestamp(0), |run| run.created_at);
                 lost.push(LostRequest { request: request.clone(), lost_at });
             }

@@ -27,7 +27,7 @@ impl MemoryRows {
         usage_of(self, node, &listed.collect::<Vec<_>>())
     }
 
-    /// The bytes of a run's own items: those at positions below zero are copies of what parents have.
+    /// The bytes of a run's own items. Items at positions below zero are copies from the parents.
     fn run_bytes(&self, run: RunId) -> u64 {
         let boxes = self.runs.get(&run).map(|row| [row.context, row.output]);
         let keys = boxes.into_iter().flatten().flat_map(|id| self.box_keys(id));

@@ -18,7 +18,7 @@ use crate::rows::{
     Rows, RunChange, RunRow, is_missing, is_report, stands_already,
 };
 
-/// Where a waiting call stands in line: whose, of which tool, since when.
+/// The place of a waiting call in the order of claims: tenant, tool, time, run and number.
 pub(super) type Place = (Tenant, ToolName, Timestamp, RunId, CallNumber);
 
 pub(super) struct MemoryRows {
@@ -29,7 +29,7 @@ pub(super) struct MemoryRows {
     pub(super) takers: Table<(Tenant, RunId), RunId>,
     pub(super) erasable: Table<(Timestamp, RunId), Tenant>,
     pub(super) manifests: Table<(Tenant, [u8; 32]), Arc<Manifest>>,
-    /// How many runs have a manifest.
+    /// The number of runs that have a manifest.
     pub(super) pinned: Table<(Tenant, [u8; 32]), u32>,
     pub(super) open_runs: Table<Tenant, u32>,
     pub(super) journal: Table<(RunId, u64), JournalRow>,
@@ -43,27 +43,27 @@ pub(super) struct MemoryRows {
     pub(super) claim_keys: Table<(Tenant, String, RunId, CallNumber), ()>,
     pub(super) items: Table<ItemId, (Tenant, ItemRow)>,
     pub(super) boxes: Table<BoxId, BoxRow>,
-    /// How many boxes are made from one.
+    /// The number of boxes that are made from a box.
     pub(super) children: Table<BoxId, u32>,
-    /// Boxes whose run is forgotten.
+    /// Boxes whose run was forgotten.
     pub(super) ownerless: Table<BoxId, ()>,
     pub(super) box_rows: Table<(BoxId, i64), ItemId>,
     pub(super) conversations: Table<ConversationId, ConversationRow>,
     pub(super) conversation_parts: Table<(ConversationId, u64), Part>,
     pub(super) answers: Table<(Tenant, String), AnswerRow>,
-    /// Which of them are about a run.
+    /// The recorded answers about each run.
     pub(super) answers_of: Table<(RunId, Tenant, String), ()>,
     pub(super) requests: Table<(Tenant, RequestHash, RunId), OpenRequest>,
     pub(super) outbox: Table<u64, OutboxRow>,
     /// Ended runs that are in no sum, with the model of those that were erased.
     pub(super) uncounted: Table<RunId, (Tenant, Option<String>)>,
     pub(super) usage: Table<UsageKey, UsageSums>,
-    /// Until when each node lives. No verb writes it.
+    /// The end of each node's lease. Verbs do not write it.
     pub(super) nodes: BTreeMap<NodeId, Instant>,
-    /// Numbers are never used again, also not those of a verb that was rolled back.
+    /// Message numbers are never used again, not even those of a verb that was rolled back.
     last_message: u64,
     last_outbox: u64,
-    /// Bytes of content, and of what was committed of it.
+    /// Bytes of content now, and after the last commit.
     pub(super) bytes: u64,
     bytes_committed: u64,
 }
@@ -111,7 +111,7 @@ impl MemoryRows {
     }
 }
 
-/// The same for every table, so that none is forgotten in one place only.
+/// Does the same to every table, so that no table is left out in one place only.
 macro_rules! each_table {
     ($rows:ident, |$table:ident| $visit:expr) => {
         each_table!(@ $rows, $table, $visit, heads, runs, ordinals, dedupes, takers, erasable, manifests, pinned, open_runs, journal, deltas, inbox, pending, reports, calls, waiting, claimed, claim_keys, items, boxes, children, ownerless, box_rows, conversations, conversation_parts, answers, answers_of, requests, outbox, uncounted, usage);
@@ -130,7 +130,7 @@ impl MemoryRows {
         self.bytes_committed = self.bytes;
     }
 
-    /// Rows of all tables but the counts of open runs, of which every tenant has one.
+    /// The rows of all tables except the counts of open runs, of which every tenant has one.
     #[cfg(test)]
     pub(super) fn count(&mut self) -> usize {
         let mut lengths = Vec::new();
@@ -149,7 +149,7 @@ impl MemoryRows {
         self.items.remove(item);
     }
 
-    /// Takes a manifest from one of the runs that have it. It goes with the last one.
+    /// Removes one run's use of a manifest. The manifest is deleted with the last use.
     pub(super) fn release_manifest(&mut self, tenant: &Tenant, hash: [u8; 32]) {
         let key = (tenant.clone(), hash);
         if count(&mut self.pinned, key.clone(), -1) == 0 {
@@ -221,7 +221,7 @@ fn place(row: &CallRow) -> Place {
     (row.agent.tenant.clone(), row.tool.clone(), row.created_at, row.run, row.call)
 }
 
-/// Counts one more or one less; the number then. What nobody has any more is not in the table.
+/// Adds one to a count or subtracts one, and returns the result. A count of zero has no row.
 pub(super) fn count<K: Ord + Clone>(table: &mut Table<K, u32>, key: K, change: i32) -> u32 {
     let after = table.get(&key).copied().unwrap_or(0).saturating_add_signed(change);
     match after {
@@ -318,7 +318,7 @@ impl Rows for MemoryRows {
     fn keep_manifest(&mut self, tenant: &Tenant, manifest: &PinnedManifest) -> Outcome<()> {
         let key = (tenant.clone(), manifest.hash);
         if self.manifests.get(&key).is_none() {
-            // The bytes are what counts, so they are what is read back, here too.
+            // The manifest is decoded from its bytes, as a database would do it.
             self.manifests.put(key, Arc::new(codec::decode_manifest(&manifest.body)?));
         }
         Ok(())
@@ -410,7 +410,7 @@ impl Rows for MemoryRows {
     }
 
     fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Outcome<()> {
-        // A copy, for the caller's bytes may be a slice of something large.
+        // A copy, because the caller's bytes may be a slice of a large buffer.
         let content = Bytes::copy_from_slice(&item.content);
         self.bytes += content.len() as u64;
         let row = ItemRow { id: item.id, kind: item.kind, hash: codec::content_hash(&content), content };

@@ -1,8 +1,8 @@
-//! A store beside which some runs live in memory alone: those that are not to be kept, where the operator wants nothing of them on
-//! disk.
+//! A store in two tiers: a database, and memory for runs that are not to be stored, if the operator wants none of their content on disk.
 //!
-//! Such a run is its own agent, so whose it is can be told from any key there is. It keeps every promise but survival, and when its
-//! time has come nothing of it is left. A run that goes on from something on disk, or takes over calls from there, stays there too.
+//! A run in memory has a head of its own, so that any of its keys shows in which tier it is. It has every property except durability, and
+//! when it is erased nothing of it is left. A run that continues one in the database, or inherits calls from there, is stored in the
+//! database as well.
 
 #[cfg(test)]
 mod tests;
@@ -20,13 +20,13 @@ use windlass_ports::{
 
 use crate::{StoreOptions, memory::MemoryStore, rows::Outcome, verbs::is_own_head};
 
-/// Told apart from the numbers of a database, which never get so far.
+/// Separates the numbers of outbox rows in memory from those of a database, which never reach this one.
 const OUTBOX_OF_MEMORY: u64 = 1 << 62;
 
-/// How many runs are forgotten before their time for a new one.
+/// The most runs that are erased early to make room for a new one.
 const FORGET_MAX: usize = 64;
 
-/// A database, and memory for what is not to be kept.
+/// A database, and memory for the runs that are not stored.
 pub struct PartedStore {
     kept: Arc<dyn Store>,
     views: Arc<dyn Views>,
@@ -35,12 +35,12 @@ pub struct PartedStore {
 }
 
 impl PartedStore {
-    /// Keeps runs here and there: in memory so many bytes of content at the most.
+    /// A store over a database. The runs in memory have at most `bytes_max` bytes of content.
     pub fn new(kept: Arc<dyn Store>, views: Arc<dyn Views>, options: StoreOptions, bytes_max: u64) -> Self {
         PartedStore { kept, views, memory: MemoryStore::new(options), bytes_max }
     }
 
-    /// Whose an agent is.
+    /// The tier that an agent is in.
     fn of(&self, agent: &AgentKey) -> Outcome<&dyn Store> {
         Ok(if self.has(agent)? { &self.memory } else { &*self.kept })
     }
@@ -49,20 +49,21 @@ impl PartedStore {
         agent.agent.as_str().parse().map_or(Ok(false), |run| self.memory.has_run_of(run, agent))
     }
 
-    /// Whether a new run is to live in memory.
+    /// Whether a new run goes to memory.
     fn is_unkept(&self, new: &NewRun) -> Outcome<bool> {
         let is_wanted = new.erase_ms.is_some() && is_own_head(&new.agent, new.run);
         let follows_here = new.context.parent.map_or(Ok(true), |parent| self.memory.has_box(parent.id))?;
         Ok(is_wanted && follows_here && new.takes.map_or(Ok(true), |left| self.memory.has_run(left))?)
     }
 
-    /// The kept run that has taken over the calls a new one was to take over.
+    /// The run in the database that has already inherited the calls that `new` wants to inherit from a run in memory.
     fn taken_elsewhere(&self, new: &NewRun) -> Outcome<Option<RunId>> {
         let taker = new.takes.map_or(Ok(None), |left| self.memory.taker(&new.agent.tenant, left))?;
         taker.map_or(Ok(None), |taker| Ok(Some(taker).filter(|_| !self.memory.has_run(taker).unwrap_or(true))))
     }
 
-    /// Makes room for what a new run brings, at the cost of those that have ended first: they could still be read once more.
+    /// Makes room for the content of a new run by erasing runs in memory that have ended, the oldest first, although they could still be
+    /// read.
     async fn make_room(&self, new: &NewRun) -> Outcome<bool> {
         let more: u64 = new.context.items.iter().map(|item| item.content.len() as u64).sum();
         for (tenant, run) in self.memory.erasable(Timestamp(i64::MAX), FORGET_MAX).await? {
@@ -74,7 +75,7 @@ impl PartedStore {
         Ok(self.memory.bytes()? + more <= self.bytes_max)
     }
 
-    /// Records a run that is kept. What it goes on from is kept with it.
+    /// Records a run in the database. Content in memory that it continues is copied there.
     async fn keep(&self, mut new: NewRun) -> Result<Enqueued, StoreError> {
         if let Some(parent) = new.context.parent
             && self.memory.has_box(parent.id)?
@@ -111,7 +112,7 @@ impl PartedStore {
     }
 }
 
-/// The box with what a context goes on from: the same one if the request is made again.
+/// The id of the copied box: the same one if the request is sent again.
 fn copy_of(context: BoxId) -> BoxId {
     let mut bytes = *context.as_bytes();
     bytes[15] ^= 0x80;
@@ -142,7 +143,7 @@ impl Store for PartedStore {
         let elsewhere = commit.follows.filter(|_| commit.state.has_ended());
         let committed = self.of(&guard.agent)?.commit(guard, commit).await?;
         if let Some(earlier) = elsewhere {
-            // A kept run may go on from one that is not: its end is not to be missed there.
+            // A stored run may continue one in memory, which has to notice its end.
             self.memory.release(&tenant, earlier, now)?;
         }
         Ok(committed)
@@ -176,7 +177,7 @@ impl Store for PartedStore {
     }
 
     async fn orphans(&self, node: NodeId, after: Option<AgentKey>, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
-        // Nobody else has what is in memory.
+        // No other process has the runs in memory.
         self.kept.orphans(node, after, limit).await
     }
 
@@ -238,7 +239,7 @@ impl Store for PartedStore {
         if open > 0 {
             return Ok(TenantErasure::OpenRuns(open));
         }
-        // What is in memory goes with each batch: it is not in the way of those who come next.
+        // The runs in memory are erased with every batch, because they do not slow it down.
         match self.kept.erase_tenant(tenant.clone(), from, limit).await? {
             TenantErasure::Erased { rows, next } => match self.memory.erase_tenant(tenant, TenantCursor::default(), limit).await? {
                 TenantErasure::Erased { rows: in_memory, .. } => Ok(TenantErasure::Erased { rows: rows + in_memory, next }),
@@ -259,7 +260,7 @@ impl Store for PartedStore {
         change: ConversationChange,
         now: Timestamp,
     ) -> Result<Conversed, StoreError> {
-        // Who wants a conversation wants it kept.
+        // A conversation is always stored.
         self.kept.converse(tenant, id, change, now).await
     }
 
@@ -281,7 +282,7 @@ impl Store for PartedStore {
     }
 
     fn record_reader(&self, record: ReaderRecord) {
-        // A record about a request of the other part changes nothing.
+        // A tier ignores the record of a request that it does not have.
         self.memory.record_reader(record.clone());
         self.kept.record_reader(record);
     }
@@ -291,7 +292,7 @@ impl Store for PartedStore {
     }
 
     async fn lost_requests(&self, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, StoreError> {
-        // What was in memory is lost with its server.
+        // Requests in memory are lost with their server.
         self.kept.lost_requests(node, limit).await
     }
 
@@ -300,7 +301,7 @@ impl Store for PartedStore {
     }
 
     async fn uncounted_usage(&self, limit: usize) -> Result<Vec<RunUsage>, StoreError> {
-        // Never both at once: their sums go different ways.
+        // Never both in one answer, because their sums are stored in different ways.
         let here = self.memory.uncounted_usage(limit).await?;
         if here.is_empty() { self.kept.uncounted_usage(limit).await } else { Ok(here) }
     }
@@ -309,7 +310,7 @@ impl Store for PartedStore {
         if !self.memory.has_uncounted(&runs)? {
             return self.kept.add_usage(runs, rows).await;
         }
-        // The sums are kept, though the runs are not. Should this process end between the two, its memory is gone with it.
+        // The sums are stored although the runs are not. If the process ends between the two steps, its memory is gone as well.
         self.kept.add_usage(Vec::new(), rows).await?;
         self.memory.add_usage(runs, Vec::new()).await
     }

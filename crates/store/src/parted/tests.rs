@@ -22,7 +22,7 @@ fn parts(bytes_max: u64) -> Parts {
 }
 
 impl Parts {
-    /// A run that is not to be kept, entered.
+    /// A request for a run that is not kept, with the commit that enters it.
     fn unkept(&self) -> NewRun {
         NewRun { erase_ms: Some(100), ..self.kit.entering(self.kit.own_run(START)) }
     }
@@ -33,7 +33,7 @@ impl Parts {
         key
     }
 
-    /// Has a tool called, words announced, and an end.
+    /// Runs a call, streams text, and ends the run.
     async fn tell(&self, agent: &AgentKey, run: RunId) {
         self.kit.advance(agent, calls(&[LOOKUP]), START).await;
         let claimed = self.parted.claim_calls(self.kit.claim(LOOKUP, "worker", 9, START)).await.unwrap();

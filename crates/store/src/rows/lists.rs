@@ -1,4 +1,4 @@
-//! The statements that lists are read with.
+//! The statements for lists.
 
 use bytes::Bytes;
 use windlass_kernel::{BoxId, Tenant};
@@ -6,10 +6,10 @@ use windlass_ports::{AgentSummary, RunScan};
 
 use super::{Outcome, RunRow};
 
-/// What a database can be asked for lists.
+/// The reads that lists need.
 pub trait ListReads {
-    /// Runs of a set, newest first, at most `scan.limit`. Rows that a list leaves out may be among them: the reader drops them, and
-    /// goes on below the last row.
+    /// Runs of a set, newest first, at most `scan.limit`. Rows that lists leave out may be among them: the caller drops them and continues
+    /// below the last row.
     fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Outcome<Vec<RunRow>>;
     /// Names of agents that have listed runs, in order, after a name.
     fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Outcome<Vec<AgentSummary>>;

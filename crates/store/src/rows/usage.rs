@@ -4,8 +4,8 @@ use windlass_kernel::{RunId, Tenant};
 
 use super::Outcome;
 
-/// What a verb can write about usage.
+/// The writes of usage.
 pub trait UsageRows {
-    /// Notes an ended run whose usage is to be added to the sums.
+    /// Records an ended run whose usage must be added to the sums.
     fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Outcome<()>;
 }

@@ -1,4 +1,4 @@
-//! A run that cannot be read is given up: its agent was taken out of the way for it, and goes on with the next.
+//! Giving up a run that can't be read: its quarantined agent continues with the next run.
 
 use windlass_kernel::{AgentKey, BoxRange, EndReason, Event, Origin, Phase, Progress, Run, RunId, TaskStatus, apply};
 use windlass_ports::{Abandoned, Commit, CommitKind, GivenUp, MessageKind, RunStatus, StoreError, codec};
@@ -9,7 +9,7 @@ use crate::{
     rows::{HeadRow, Outcome, Reads, Rows, RunRow, is_missing},
 };
 
-/// Events read at once.
+/// The number of events that are read at once.
 const EVENTS_PAGE: usize = 64;
 
 /// Ends the run that an agent is quarantined for.
@@ -21,7 +21,7 @@ pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, age
     let row = rows.run(given_up.run)?.ok_or_else(|| is_missing("a head's run"))?;
     let commit = ending(last_known(rows, &row)?, row.follows, given_up)?;
     let mut plan = plan(rows, agent, &before, &commit)?;
-    // What its head says of calls and messages may be as wrong as the rest.
+    // The counts of calls and messages on the head may be as wrong as the rest.
     plan.left = Left::EVERYTHING;
     let is_ours = if plan.is_last { rows.delete_head(agent, &before)? } else { rows.update_head(agent, &before, &plan.head)? };
     if !is_ours {
@@ -59,7 +59,7 @@ fn ending(state: Run, follows: Option<RunId>, given_up: &GivenUp) -> Outcome<Com
     })
 }
 
-/// The run as its journal tells it. Where that cannot be read either, what came after counts for nothing but its place.
+/// The run as its journal gives it. From the first unreadable event on, events only count for their numbers.
 fn last_known<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Run> {
     let (mut known, mut next, mut is_whole) = (None, 0, true);
     loop {

@@ -1,11 +1,11 @@
-//! Words on their way to readers: kept before anybody is told, in the pieces they are told in.
+//! Deltas: text of the model is stored before readers see it, with the lengths of the chunks in which they see it.
 
 use windlass_kernel::{ChunkLengths, StreamedText};
 use windlass_ports::{Announcement, StoreError};
 
 use crate::rows::{Announces, DeltaRow, Outcome};
 
-/// Keeps words, if the run is active under their fence. The same words again change nothing.
+/// Stores a batch of deltas if the run is active under their epoch. The same batch again changes nothing.
 pub(crate) fn announce<R: Announces + ?Sized>(rows: &mut R, words: &Announcement) -> Outcome<()> {
     check_pieces(words)?;
     if !rows.is_active(&words.agent, words.run, words.epoch)? {
@@ -20,7 +20,7 @@ pub(crate) fn announce<R: Announces + ?Sized>(rows: &mut R, words: &Announcement
     rows.insert_delta(words)
 }
 
-/// The pieces must be all of the words: what is read back is cut where they end.
+/// Checks that the chunks have the length of the text, because the stored text is divided by them when it is read.
 pub(crate) fn check_pieces(words: &Announcement) -> Outcome<()> {
     let mut rest = words.text.as_str();
     for length in &words.pieces.0 {
@@ -30,7 +30,7 @@ pub(crate) fn check_pieces(words: &Announcement) -> Outcome<()> {
     if rest.is_empty() { Ok(()) } else { Err(misfit(words)) }
 }
 
-/// Whether words stand as they are announced: then somebody lost the answer and asks again.
+/// Checks whether a batch is stored already, as it is after a lost answer.
 pub(crate) fn check_same(standing: &StreamedText, words: &Announcement) -> Outcome<()> {
     let (first, count) = (words.first as usize, words.pieces.0.len());
     let is_same = standing.chunks.0.get(first..first + count).is_some_and(|pieces| {
@@ -44,7 +44,7 @@ fn misfit(words: &Announcement) -> StoreError {
     StoreError::Corrupt(format!("words of {} from piece {} on do not fit what was announced", words.run, words.first))
 }
 
-/// Batches of words as one.
+/// Joins batches to one text.
 pub(crate) fn said(rows: Vec<DeltaRow>) -> StreamedText {
     let mut said = StreamedText::default();
     for row in rows {

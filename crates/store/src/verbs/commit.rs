@@ -1,4 +1,4 @@
-//! Transitions: a run moves on, or ends; whole, or not at all.
+//! Transitions of a run: applied whole, or not at all.
 
 use std::collections::BTreeMap;
 
@@ -17,21 +17,21 @@ use crate::{
     rows::{AnswerRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow, is_missing},
 };
 
-/// What a transition makes of a head, decided before anything is written.
+/// What a transition makes of a head. It is decided before anything is written.
 pub(super) struct Plan {
-    /// The head afterwards.
+    /// The head after the transition.
     pub head: HeadRow,
-    /// The fence the transition is written under.
+    /// The epoch under which the transition is written.
     pub epoch: Epoch,
-    /// The queued run the agent is leased to, if this one ends.
+    /// The queued run that the agent is leased to, if this one ends.
     pub next: Option<RunBrief>,
-    /// What the run may leave behind if it ends.
+    /// The rows that the run may leave behind if it ends.
     pub left: Left,
-    /// Whether the head is forgotten: it was the run's own, and nobody waits for it.
+    /// Whether the head is deleted: it was made for this run, and no other run is queued.
     pub is_last: bool,
 }
 
-/// What an ending run may leave behind, as its head knows: most leave nothing, and then nothing is searched for.
+/// The kinds of rows that an ending run may leave behind, as its head shows. Most runs leave none, and then none are searched for.
 #[derive(Clone, Copy)]
 pub(super) struct Left {
     calls: bool,
@@ -42,11 +42,11 @@ impl Left {
     pub(super) const EVERYTHING: Left = Left { calls: true, messages: true };
 }
 
-/// Applies a transition if its guard holds. Applied already is success.
+/// Applies a transition if its guard holds. A transition that is applied already succeeds again.
 pub(crate) fn commit<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, commit: &Commit) -> Outcome<Committed> {
     let agent = &guard.agent;
     if has_answered(rows, agent, commit)? {
-        // Either this very commit is asked for again, or what it would do was done for the same request before.
+        // Either this commit is sent again, or its effect was committed before for the same request.
         return match rows.head(agent)? {
             None => ended_already(rows, guard, commit),
             Some(head) => applied_already(rows, &head, guard, commit),
@@ -72,7 +72,7 @@ pub(crate) fn commit<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guar
     Ok(committed(&plan.head, commit, messages))
 }
 
-/// The usual case in one statement fewer: the run goes on under the same owner, and nothing waits for it. `None` if it is not so.
+/// The usual case with one statement less: the run continues under the same owner, and no messages are pending. `None` in any other case.
 fn pass<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, commit: &Commit) -> Outcome<Option<Committed>> {
     let is_usual = !commit.state.has_ended() && !commit.raise_epoch && commit.consumed.is_empty() && !may_be_held(commit);
     if !is_usual {
@@ -92,17 +92,17 @@ fn pass<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, co
     Ok(Some(Committed { seq: Seq(guard.seq.0 + 1), epoch: guard.epoch, pending: 0, next_leased: false, messages }))
 }
 
-/// Laps between two times that the state of a run is stored.
+/// The state of a run is stored once in this many iterations.
 const STATE_EVERY: u32 = 8;
 
-/// In the middle of its laps a run's journal says it all: the state is stored now and then, so that what has to be folded stays
-/// short, and otherwise the same row would be written anew with every commit.
+/// Between two iterations the journal is sufficient. The state is stored from time to time, so that few events have to be folded; storing
+/// it with every commit would rewrite the same row each time.
 fn stores_state(commit: &Commit) -> bool {
     let is_lap = matches!(commit.kind, CommitKind::Suspend | CommitKind::Resume);
     !is_lap || commit.state.iteration.is_multiple_of(STATE_EVERY)
 }
 
-/// Ends a run that waits its turn: no head is asked, for no head shows it.
+/// Ends a queued run. The head does not change, because it only shows the active run.
 pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit) -> Outcome<Withdrawn> {
     let is_queued = |run: &RunRow| run.brief.agent == *agent && run.brief.status == RunStatus::Queued;
     let Some(run) = rows.run(commit.run)?.filter(is_queued) else {
@@ -123,7 +123,7 @@ pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, ag
     Ok(Withdrawn::Done)
 }
 
-/// Whether a request that the commit answers was answered before. Asked before anything is written.
+/// Whether a request that the commit answers was answered before. It is read before anything is written.
 fn has_answered<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Outcome<bool> {
     for request in commit.messages.iter().filter_map(|message| message.key.as_ref()) {
         if rows.answer_to(&agent.tenant, request)?.is_some() {
@@ -137,7 +137,7 @@ fn holds(head: &HeadRow, guard: &Guard) -> bool {
     head.status == guard.status && head.epoch == guard.epoch && head.run == Some(guard.run) && head.seq == guard.seq
 }
 
-/// A commit whose answer was lost is asked for again: it is recognised by its events, which stand at the end of the journal.
+/// A commit whose answer was lost is sent again. It is recognised by its events, which are at the end of the journal.
 fn applied_already<R: Reads + ?Sized>(rows: &R, head: &HeadRow, guard: &Guard, commit: &Commit) -> Outcome<Committed> {
     let is_next = head.seq.0 == guard.seq.0 + 1 && head.owner == Some(commit.node) && guard.run == commit.run;
     if !is_next || standing_epoch(rows, commit)?.is_none() {
@@ -146,8 +146,8 @@ fn applied_already<R: Reads + ?Sized>(rows: &R, head: &HeadRow, guard: &Guard, c
     Ok(committed(head, commit, standing_messages(rows, &guard.agent, commit)?))
 }
 
-/// The same when the commit ended the run and its head went with it. Nobody knows any more who the owner was, and two that end a
-/// run write the same events: whose end it was is told by the item it left.
+/// The same for a commit that ended the run and deleted its head. The owner is not recorded any more, and two owners that end a run write
+/// the same events: the item of the deliverable shows which of them did.
 fn ended_already<R: Reads + ?Sized>(rows: &R, guard: &Guard, commit: &Commit) -> Outcome<Committed> {
     let may_be = commit.state.has_ended() && guard.run == commit.run && is_own_head(&guard.agent, commit.run);
     let is_same = |run: &RunRow| run.brief.agent == guard.agent && run.deliverable == commit.appended.last().copied();
@@ -160,7 +160,7 @@ fn ended_already<R: Reads + ?Sized>(rows: &R, guard: &Guard, commit: &Commit) ->
     Ok(Committed { seq: Seq(guard.seq.0 + 1), epoch, pending: 0, next_leased: false, messages })
 }
 
-/// The fence under which the events of a commit stand at the end of the journal, if they do.
+/// The epoch of the commit's events, if they are at the end of the journal.
 fn standing_epoch<R: Reads + ?Sized>(rows: &R, commit: &Commit) -> Outcome<Option<Epoch>> {
     if commit.events.is_empty() {
         return Ok(None);
@@ -206,7 +206,7 @@ pub(super) fn plan<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, before: &HeadR
         return Ok(Plan { head, epoch, next: None, left: Left::EVERYTHING, is_last: false });
     }
     let made_calls = commit.calls.iter().any(|(_, change)| matches!(change, CallChange::Made(_)));
-    // A run that nobody entered leaves its own turn, which `pending` does not count.
+    // A run that no worker entered leaves the message of its own turn, which `pending` does not count.
     let turn_waits = before.status == HeadStatus::Dispatched;
     let behind = Left { calls: before.waiting > 0 || made_calls, messages: before.pending > 0 || turn_waits };
     let left = head.pending;
@@ -228,7 +228,7 @@ pub(super) fn plan<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, before: &HeadR
     Ok(Plan { head, epoch, next, left: behind, is_last })
 }
 
-/// How many of the messages a commit consumes were counted as pending.
+/// The number of consumed messages that were counted as pending.
 fn counted<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, head: &HeadRow, commit: &Commit) -> Outcome<u32> {
     let mut count = 0;
     for id in &commit.consumed {
@@ -238,20 +238,20 @@ fn counted<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, head: &HeadRow, commit
     Ok(count)
 }
 
-/// Queued runs have higher ordinals than the active one, so the search begins there and never sees the agent's past.
+/// Queued runs have higher ordinals than the active one, so the search begins there and never reads the agent's earlier runs.
 fn next_run<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Outcome<Option<RunBrief>> {
     let ending = rows.run_brief(commit.run)?.ok_or_else(|| is_missing("the run of a commit"))?;
     let next = rows.next_queued(agent, ending.ordinal)?;
     next.map(Some).ok_or_else(|| is_missing("a run that the head counts as queued"))
 }
 
-/// What waits for a head that has just changed its run.
+/// The pending messages of a head that has just changed its run.
 fn pending_for<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, head: &HeadRow, commit: &Commit) -> Outcome<u32> {
     let stays = |id, row: &MessageRow| is_counted(head, row) && !commit.consumed.contains(&id);
     Ok(rows.pending(agent)?.iter().filter(|(id, row)| stays(*id, row)).count() as u32)
 }
 
-/// Everything of a transition but the head and the run itself. Returns the numbers of its messages.
+/// Writes everything of a transition except the head and the run's row. Returns the numbers of its messages.
 pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit, epoch: Option<Epoch>) -> Outcome<Vec<MessageId>> {
     for item in &commit.items {
         rows.insert_item(&agent.tenant, item)?;
@@ -266,7 +266,7 @@ pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &C
     write_calls(rows, agent, commit)?;
     let mut messages = Vec::with_capacity(commit.messages.len());
     for message in &commit.messages {
-        // Somebody outside may have reported the same: then that row is the record of it.
+        // The same result may have been reported from outside. Then that row is the record of it.
         let stored = match rows.insert_message(agent, &consumed(commit, message, epoch))? {
             Some(stored) => stored,
             None => standing_message(rows, agent, commit, message)?,
@@ -285,12 +285,12 @@ pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &C
     Ok(messages)
 }
 
-/// What a request with a key is told: its inbox row.
+/// The recorded answer to a request with a key: its inbox row.
 pub(super) fn told(agent: &AgentKey, run: RunId, request: &RequestKey, message: MessageId) -> AnswerRow {
     AnswerRow { message: Some(message), ..AnswerRow::new(&agent.tenant, request, run) }
 }
 
-/// Changes of one call stand one after the other, and become one statement.
+/// Merges the changes of one call to one statement.
 fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit) -> Outcome<()> {
     let mut made: BTreeMap<CallNumber, CallRow> = BTreeMap::new();
     let mut moves: BTreeMap<CallNumber, CallMove> = BTreeMap::new();
@@ -307,7 +307,7 @@ fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit
             }
         }
     }
-    // A call that a server runs is started with this commit, unless the same commit has its result already.
+    // A call for the server process is started with this commit, unless the same commit has its result already.
     for row in made.values_mut() {
         row.attempt = u32::from(row.status == CallStatus::Started);
         rows.insert_call(row)?;
@@ -315,7 +315,7 @@ fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit
     moves.into_iter().try_for_each(|(call, moved)| rows.move_call(commit.run, call, moved))
 }
 
-/// Nobody waits for a run that is over: its calls are dropped, its messages skipped.
+/// Cleans up after a run that has ended: drops its calls and skips its messages.
 fn let_go<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, run: RunId, left: Left, now: Timestamp) -> Outcome<()> {
     if left.calls {
         let dropped = CallMove { status: CallStatus::Dropped, result: None, deadline: None };
@@ -331,16 +331,16 @@ fn let_go<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKe
     rows.add_open_runs(&agent.tenant, -1)
 }
 
-/// Nobody is waited for any more on behalf of the run that the ended one went on from.
+/// Ends the wait of the run that the ended one continued.
 fn release<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, follows: Option<RunId>, now: Timestamp) -> Outcome<()> {
     follows.map_or(Ok(()), |earlier| rows.release_run(&agent.tenant, earlier, now))
 }
 
-/// What follows when a run has ended, and the note for whoever publishes.
+/// Ends or continues the agent's work after a transition, and leaves an outbox row.
 pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, plan: &Plan) -> Outcome<()> {
     if commit.state.has_ended() {
         let_go(rows, options, agent, commit.run, plan.left, commit.now)?;
-        // A client that was handed calls again may send all that came before with their results.
+        // A client that has to make calls again may send the whole conversation with their results.
         release(rows, agent, commit.follows.filter(|_| held_ms(&commit.state) == 0), commit.now)?;
         conversations::heard(rows, agent, commit.run, &commit.state)?;
     }
@@ -352,7 +352,7 @@ pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agen
     note(rows, options, agent, commit, 0)
 }
 
-/// Notes a commit's events, and so many before them, for publishing.
+/// Records a commit's events in the outbox, with the `earlier` events before them.
 pub(super) fn note<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, earlier: u32) -> Outcome<()> {
     let count = commit.events.len() as u32 + earlier;
     if !options.publish || count == 0 {
@@ -361,7 +361,7 @@ pub(super) fn note<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent:
     rows.insert_outbox(agent, commit.run, first_number(commit) - u64::from(earlier), count)
 }
 
-/// The run after a commit; `going_on` is its status unless it has ended.
+/// The change of the run's row. `going_on` is the status if the run has not ended.
 pub(super) fn run_change(commit: &Commit, going_on: RunStatus, epoch: Option<Epoch>) -> RunChange {
     let has_ended = commit.state.has_ended();
     RunChange {

@@ -1,6 +1,7 @@
-//! Conversations: who may change one, and what a run that begins or ends in one does to it.
+//! Conversations: which changes are allowed, and what a run that begins or ends in a conversation does to it.
 //!
-//! The head of a conversation's agent stands for as long as the conversation does, so that whoever changes the one holds the other.
+//! The head of a conversation's agent exists for as long as the conversation does, so that a lock on the head is a lock on the
+//! conversation.
 
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, ConversationId, EndReason, ItemId, NewItem, Phase, Run, RunId, Tenant, Timestamp};
@@ -9,14 +10,14 @@ use windlass_ports::{ConversationChange, ConversationView, Conversed, Enqueued, 
 use super::boxes::{chain, fill, inherited_depth, make_box, share};
 use crate::rows::{BoxRow, ConversationRow, HeadRow, Outcome, Reads, Rows, is_missing, stands_already};
 
-/// A tenant's conversation.
+/// A conversation of the tenant.
 pub(crate) fn conversation<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Outcome<Option<ConversationView>> {
     let Some(row) = known(rows, tenant, id)? else { return Ok(None) };
     let is_busy = rows.head(&conversation_agent(tenant, id))?.is_some_and(|head| head.run.is_some());
     Ok(Some(view(row, is_busy)))
 }
 
-/// The parts of a tenant's conversation.
+/// The parts of a conversation of the tenant.
 pub(crate) fn conversation_parts<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Outcome<Vec<Part>> {
     if known(rows, tenant, id)?.is_none() { Ok(Vec::new()) } else { rows.conversation_parts(id) }
 }
@@ -30,7 +31,7 @@ pub(crate) fn converse<R: Rows + ?Sized>(
     now: Timestamp,
 ) -> Outcome<Conversed> {
     let agent = conversation_agent(tenant, id);
-    // The head is asked for first: who has it has the conversation.
+    // The head is read first, because its lock protects the conversation.
     let head = rows.head(&agent)?;
     let row = known(rows, tenant, id)?;
     let (row, head) = match (row, head, change) {
@@ -46,7 +47,7 @@ pub(crate) fn converse<R: Rows + ?Sized>(
     };
     let is_busy = head.run.is_some();
     let changed = match change {
-        // The same request made again.
+        // The same request was made before.
         ConversationChange::Begin { .. } => Some(row),
         ConversationChange::Describe { metadata } => {
             let described = ConversationRow { metadata: metadata.clone(), ..row };
@@ -68,7 +69,7 @@ pub(crate) fn converse<R: Rows + ?Sized>(
     Ok(changed.map_or(Conversed::Full, |row| Conversed::Done(view(row, is_busy))))
 }
 
-/// The boxes of items that were put into a conversation and that no run, and no other box, was made from.
+/// The boxes of items that clients added to a conversation and that no run and no other box was made from.
 fn own_boxes<R: Reads + ?Sized>(rows: &R, id: ConversationId) -> Outcome<Vec<BoxId>> {
     let mut own = Vec::new();
     for part in rows.conversation_parts(id)? {
@@ -121,7 +122,7 @@ fn begin<R: Rows + ?Sized>(
     Ok(Conversed::Done(view(row, false)))
 }
 
-/// Puts items behind what was said. `None` if there is no room for them.
+/// Appends items to a conversation. `None` if it would have too many.
 fn add<R: Rows + ?Sized>(
     rows: &mut R,
     row: ConversationRow,
@@ -131,11 +132,11 @@ fn add<R: Rows + ?Sized>(
 ) -> Outcome<Option<ConversationRow>> {
     let Some(first) = items.first() else { return Ok(Some(row)) };
     if rows.item(&row.tenant, first.id)?.is_some() {
-        // The same request made again.
+        // The same request was made before.
         return Ok(Some(row));
     }
     let count = items.len() as u32;
-    // What was taken out is remembered, so it takes room as well.
+    // Removed items are remembered, so they count as well.
     let ever = row.items.saturating_add(row.gone_items().len() as u32);
     if ever.saturating_add(count) > items_max {
         return Ok(None);
@@ -143,7 +144,7 @@ fn add<R: Rows + ?Sized>(
     let version = row.version + 1;
     let before = row.tail.map(|tail| tail_box(rows, tail).map(|found| (tail, found))).transpose()?;
     let tail = match &before {
-        // What was put in last is in nobody's context yet: more can stand in the same box.
+        // No run has the last added items in its context yet, so that more can be appended to the same box.
         Some((tail, found)) if is_put_in(rows, &row, *tail, found)? => {
             fill(rows, &row.tenant, tail.id, tail.length, items)?;
             BoxRange { id: tail.id, length: tail.length + count }
@@ -165,12 +166,12 @@ fn tail_box<R: Reads + ?Sized>(rows: &R, tail: BoxRange) -> Outcome<BoxRow> {
     rows.find_box(tail.id)?.ok_or_else(|| is_missing("the end of a conversation"))
 }
 
-/// Whether the end of a conversation is a box of its own that only it reads.
+/// Whether the conversation ends with a box of its own that nothing else reads.
 fn is_put_in<R: Reads + ?Sized>(rows: &R, row: &ConversationRow, tail: BoxRange, found: &BoxRow) -> Outcome<bool> {
     Ok(!found.shared && rows.conversation_parts(row.id)?.last() == Some(&Part::Items(tail.id)))
 }
 
-/// Takes items out: what stays is read from a box of its own, which has the same items and no others.
+/// Removes items: a new box gets the items that remain.
 fn remove<R: Rows + ?Sized>(rows: &mut R, row: ConversationRow, own: BoxId, items: &[ItemId]) -> Outcome<ConversationRow> {
     let Some(tail) = row.tail else { return Ok(row) };
     let mut stays = Vec::new();
@@ -180,7 +181,7 @@ fn remove<R: Rows + ?Sized>(rows: &mut R, row: ConversationRow, own: BoxId, item
     let before = stays.len();
     stays.retain(|item| !items.contains(item));
     if stays.len() == before {
-        // The same request made again.
+        // The same request was made before.
         return Ok(row);
     }
     share(rows, &tail_box(rows, tail)?)?;
@@ -196,7 +197,7 @@ fn remove<R: Rows + ?Sized>(rows: &mut R, row: ConversationRow, own: BoxId, item
     Ok(removed)
 }
 
-/// Why a run is not taken into its conversation.
+/// Why a run is refused by its conversation.
 pub(super) fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, asked: InConversation) -> Outcome<Option<Enqueued>> {
     let head = rows.head(&new.agent)?;
     let Some(row) = known(rows, &new.agent.tenant, asked.id)? else { return Ok(Some(Enqueued::UnknownConversation)) };
@@ -208,7 +209,8 @@ pub(super) fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, asked: InConver
     Ok((!is_as_found).then_some(Enqueued::ConversationMoved))
 }
 
-/// A run that is over has said something, unless it failed or was stopped: who asks again then says the same once more.
+/// Adds the output of an ended run to its conversation, unless the run failed or was stopped: a client that tries again sends the same
+/// input again.
 pub(super) fn heard<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, state: &Run) -> Outcome<()> {
     let is_lost =
         matches!(&state.phase, Phase::Ended { reason: EndReason::ModelFailed(_) | EndReason::Stopped | EndReason::Abandoned, .. });
@@ -221,7 +223,7 @@ pub(super) fn heard<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId
     rows.update_conversation(&ConversationRow { version, items, tail: Some(tail), ..row })
 }
 
-/// Lets a run that has waited begin after what was said meanwhile.
+/// Makes a run that was queued begin after the items that the conversation has by now.
 pub(super) fn bind<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId) -> Outcome<()> {
     let Some((row, tail)) = conversation_of(rows, agent)?.and_then(|row| row.tail.map(|tail| (row, tail))) else { return Ok(()) };
     let waiting = rows.run(run)?.ok_or_else(|| is_missing("a run that has waited"))?;
@@ -234,7 +236,7 @@ pub(super) fn bind<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId)
     rows.bind_box(&BoxRow { depth: depth + 1, ..output })
 }
 
-/// The conversation whose agent this is.
+/// The conversation that has this agent.
 fn conversation_of<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Outcome<Option<ConversationRow>> {
     let Ok(id) = agent.agent.as_str().parse::<ConversationId>() else { return Ok(None) };
     known(rows, &agent.tenant, id)

@@ -1,4 +1,4 @@
-//! A request becomes a run: recorded, and leased or even entered if its agent is idle.
+//! Records a request as a run. If its agent is idle, the run is leased or entered as well.
 
 use windlass_kernel::{BoxRange, Epoch, RunId, Seq};
 use windlass_ports::{Commit, Enqueued, MessageId, MessageKind, MessageStatus, NewRun, OpenRequest, RunStatus, codec};
@@ -22,7 +22,7 @@ enum Start<'a> {
     Entered(&'a Commit, Box<Plan>),
 }
 
-/// Records a run. A repeated key, or a repeated run, changes nothing; so does a refusal.
+/// Records a run. A repeated key, a repeated run id and a refusal change nothing.
 pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new: &NewRun) -> Outcome<Enqueued> {
     if let Some(first) = recorded_already(rows, new)? {
         return Ok(duplicate(first));
@@ -73,7 +73,7 @@ pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new
     })
 }
 
-/// The head of an agent that has none. One that was a run's own is gone with that run: whoever uses the name again goes on after it.
+/// The head of an agent that has none. If the name is that of an earlier run whose head was deleted, its ordinals and epochs continue.
 fn unused<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Outcome<HeadRow> {
     let mut head = HeadRow::unused();
     let may_have_been = !is_own_head(&new.agent, new.run) && new.agent.agent.as_str().parse::<RunId>().is_ok();
@@ -84,7 +84,7 @@ fn unused<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Outcome<HeadRow> {
     Ok(head)
 }
 
-/// The run's own id counts like a key: a request whose answer was lost is made again with the same one.
+/// The run's own id counts like a key: a request whose answer was lost is sent again with the same id.
 fn recorded_already<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Outcome<Option<RunBrief>> {
     if let Some(key) = &new.dedupe
         && let Some(first) = rows.run_by_dedupe(&new.agent.tenant, &codec::key_hash(&new.agent.tenant, key))?
@@ -103,7 +103,7 @@ fn duplicate(first: RunBrief) -> Enqueued {
     Enqueued::Duplicate { run: first.run, agent: first.agent, message: first.message, epoch: first.epoch, queued }
 }
 
-/// Why a request is not taken. A quarantined head has a run, so it counts as busy.
+/// Why a request is refused. A quarantined head has a run, so it counts as busy.
 fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, head: Option<&HeadRow>) -> Outcome<Option<Enqueued>> {
     if let Some(busy) = head.filter(|head| head.run.is_some()) {
         if new.kind == MessageKind::UiAction {
@@ -117,14 +117,14 @@ fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, head: Option<&HeadRow>) ->
     Ok(is_full.then_some(Enqueued::TenantFull))
 }
 
-/// Decides how the run begins and what that makes of the head. Only reads.
+/// Decides how the run begins and what the head becomes. Only reads.
 fn begin<'a, R: Reads + ?Sized>(rows: &R, new: &'a NewRun, before: &HeadRow) -> Outcome<(HeadRow, Start<'a>)> {
     let mut head = HeadRow { runs: before.runs + 1, ..before.clone() };
     if before.run.is_some() {
         head.queued += 1;
         return Ok((head, Start::Queued));
     }
-    // Messages that are no run's wait on, whoever is active.
+    // Messages that belong to no run stay pending, whichever run is active.
     let pending = head.pending;
     lease(&mut head, new.run, new.now);
     head.pending = pending;
@@ -134,7 +134,7 @@ fn begin<'a, R: Reads + ?Sized>(rows: &R, new: &'a NewRun, before: &HeadRow) -> 
         let epoch = head.epoch;
         return Ok((head, Start::Dispatched(epoch)));
     };
-    // Lease and entering are one commit, so the head counts one.
+    // Lease and entry are one commit, so the sequence number rises by one.
     let plan = plan(rows, &new.agent, &head, enter)?;
     Ok((plan.head.clone(), Start::Entered(enter, Box::new(plan))))
 }
@@ -170,13 +170,13 @@ fn record<R: Rows + ?Sized>(
     Ok(message)
 }
 
-/// What entering writes, and the note for whoever publishes.
+/// Writes what entering the run changes, and leaves an outbox row.
 fn follow_up<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new: &NewRun, start: &Start<'_>) -> Outcome<()> {
     let Start::Entered(enter, plan) = start else {
         return if options.publish { rows.insert_outbox(&new.agent, new.run, 0, 1) } else { Ok(()) };
     };
     write(rows, &new.agent, enter, Some(plan.epoch))?;
-    // `finish` would note the entering alone; the first event belongs to the same stretch.
+    // `finish` would leave an outbox row for the entry alone; the first event belongs to the same row.
     finish(rows, StoreOptions { publish: false, ..options }, &new.agent, enter, plan)?;
     note(rows, options, &new.agent, enter, 1)
 }

@@ -1,7 +1,7 @@
-//! What each writing verb does, once for all databases.
+//! What each writing verb does, the same for all databases.
 //!
-//! A verb first reads and decides, then changes the head under its guard, then makes the other writes. An error in the
-//! middle is answered by whoever holds the transaction: it rolls back.
+//! A verb first reads and decides, then changes the head under its guard, then makes the other writes. After an error in the middle the
+//! caller rolls its transaction back.
 
 mod abandon;
 mod announce;

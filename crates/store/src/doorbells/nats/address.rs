@@ -1,9 +1,9 @@
-//! Where NATS is, and who we are there. Names and passwords are taken out of the address at once: addresses get into logs.
+//! The address of NATS and the credentials. Names and passwords are taken out of the address at once, because addresses are logged.
 
 use async_nats::{ConnectOptions, ServerAddr};
 use percent_encoding::percent_decode_str;
 
-/// One or more servers of a cluster, and what lets us in.
+/// One or more servers of a cluster, and the credentials.
 pub(super) struct Address {
     pub servers: Vec<ServerAddr>,
     login: Option<Login>,
@@ -16,8 +16,8 @@ enum Login {
 }
 
 impl Address {
-    /// Reads `nats://host:port`, with `token@` or `user:password@` before the host, or several of them with commas between. The
-    /// error repeats nothing of it.
+    /// Reads `nats://host:port`, with `token@` or `user:password@` before the host, or several such addresses with commas between them. The
+    /// error has no part of the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut address = Address { servers: Vec::new(), login: None };
         for part in text.split(',') {
@@ -36,7 +36,7 @@ impl Address {
         Ok(address)
     }
 
-    /// Adds what lets us in.
+    /// Adds the credentials.
     pub fn authorize(&self, options: ConnectOptions) -> ConnectOptions {
         match &self.login {
             None => options,
