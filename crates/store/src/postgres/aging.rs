@@ -1,4 +1,4 @@
-//! The walk over runs that may be old enough to be erased, in PostgreSQL. It is made once a minute, so that no connection keeps its statements
+//! The scan for runs that are old enough to be erased, in PostgreSQL. It happens once a minute, so that no connection keeps its statements
 //! prepared.
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ const LISTED: &str = "SELECT r.run, r.agent, r.created_at, r.ended_at, coalesce(
 
 const EXISTING: &str = "SELECT c.conversation FROM conversations c WHERE c.conversation = ANY($1::bytea[])";
 
-/// The runs that open runs go on from, or take calls over from.
+/// The runs that open runs continue, or whose calls they inherit.
 const NEEDED: &str = "WITH open AS (
         SELECT r.follows, r.takes FROM heads h JOIN runs r ON r.run = h.run WHERE h.tenant = $1::text AND h.run IS NOT NULL
         UNION ALL SELECT r.follows, r.takes FROM runs r WHERE r.tenant = $1 AND r.epoch IS NULL AND r.status = 'queued')

@@ -1,4 +1,5 @@
-//! What requests with a key were told, in PostgreSQL: what is asked, what is written on a sheet, and what is sent of it.
+//! Recorded answers to requests with a key, in PostgreSQL: the questions, the writes to an overlay, and the statements that send these
+//! writes.
 
 use windlass_kernel::Tenant;
 
@@ -44,7 +45,7 @@ impl Writes<'_> {
         if rows.is_empty() {
             return None;
         }
-        // In one order for everybody, so that servers which take the same keys at once never wait in a circle.
+        // All servers insert in the same order, so that servers which write the same keys at once can't deadlock.
         rows.sort_unstable_by_key(|row| (&row.tenant, &row.key));
         let part = Part::of(
             &rows,

@@ -1,5 +1,5 @@
-//! The database's clock, as this process last heard it. All servers of a database then mean the same by a deadline, however wrong
-//! the clocks of their machines are.
+//! The database's clock, as this process knows it. All servers of a database then agree about deadlines, however wrong the clocks of their
+//! machines are.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -9,10 +9,10 @@ use std::{
 use windlass_kernel::Timestamp;
 use windlass_ports::Clock;
 
-/// An answer that took longer says too little about when it was given.
+/// An answer that took longer is too inaccurate to set the clock.
 const ROUND_TRIP_MAX: Duration = Duration::from_millis(500);
 
-/// A clock that asks nobody: this process's own, which never jumps, carries on what the database said.
+/// A clock that needs no round trips: this process's monotonic clock continues from the last answer of the database.
 pub struct DatabaseClock {
     heard: Mutex<Heard>,
 }
@@ -23,13 +23,13 @@ struct Heard {
 }
 
 impl DatabaseClock {
-    /// The database answered `told_ms` to a question asked at `asked`, just now.
+    /// Sets the clock from the answer `told_ms` to a question that was sent at `asked`. The answer has just arrived.
     pub(super) fn new(asked: Instant, told_ms: i64) -> Self {
         DatabaseClock { heard: Mutex::new(Heard::new(asked, told_ms)) }
     }
 
-    /// It said so again. What agrees with the time we have changes nothing: a guess by every answer would go back and forth by half
-    /// its way, and with it the order of what happens here.
+    /// Takes another answer. An answer that agrees with the present time changes nothing: following every estimate would move the clock
+    /// back and forth by half a round trip, and the order of events in this process with it.
     pub(super) fn hear(&self, asked: Instant, told_ms: i64) {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         let round_trip = asked.elapsed();
@@ -41,7 +41,7 @@ impl DatabaseClock {
 }
 
 impl Heard {
-    /// It spoke somewhere between the question and now; halfway is the best guess.
+    /// The database read its clock between the question and now; the middle is the best estimate.
     fn new(asked: Instant, told_ms: i64) -> Self {
         Heard { at: asked + asked.elapsed() / 2, told_ms }
     }
@@ -85,7 +85,7 @@ mod tests {
     fn an_answer_that_agrees_does_not_turn_it_back() {
         let clock = DatabaseClock::new(Instant::now(), 1_000_000);
         let way = ROUND_TRIP_MAX / 2;
-        // Said just after the question or just before now: halfway would be an eighth of a second off.
+        // Read right after the question or right before the answer: the middle would be wrong by an eighth of a second.
         clock.hear(ago(way), 1_000_000);
         assert!(clock.now().0 < 1_000_050, "{:?}", clock.now());
         clock.hear(ago(way), 1_000_000 - millis(way));

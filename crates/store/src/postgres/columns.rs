@@ -1,5 +1,5 @@
-//! How values cross the border: integers are signed, ids are bytes, words are checked when they are read, and text is escaped
-//! where PostgreSQL could not hold it.
+//! How values are encoded for the database: integers are signed, ids are bytes, names of variants are checked when they are read, and text
+//! is escaped where PostgreSQL could not hold it.
 
 use std::{borrow::Cow, cell::Cell, error::Error};
 
@@ -26,8 +26,8 @@ use crate::{
     stretch::{self, Stretch},
 };
 
-/// Text of any kind on its way in. PostgreSQL's text holds everything but NUL, and names, keys and reasons come from outside:
-/// so a NUL is written as a backslash and a zero, and a backslash as two. Text stays readable for whoever looks at a table.
+/// Text that is sent to the database. PostgreSQL's text holds everything but NUL, and names, keys and reasons come from outside. So a NUL
+/// is written as a backslash and a zero, and a backslash as two, which keeps text readable for people who look at a table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Text<'a>(pub(super) &'a str);
 
@@ -66,7 +66,7 @@ pub(super) fn unescaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(whole)
 }
 
-/// What PostgreSQL can hold of a number. Ours never come near the limit.
+/// A number as PostgreSQL holds it. The numbers of the store never come near the limit.
 pub(super) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Conversations, in PostgreSQL: what is asked, what is written on a sheet, and what is sent of it.
+//! Conversations, in PostgreSQL: the questions, the writes to an overlay, and the statements that send these writes.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ use super::{
 };
 use crate::rows::{BoxRow, ConversationReads, ConversationRow, ConversationRows, Outcome, stands_already};
 
-/// What one verb writes of conversations.
+/// The writes of one verb to conversations.
 #[derive(Default)]
 pub(super) struct ConversationWrites {
     begun: BTreeMap<ConversationId, ConversationRow>,
     changed: BTreeMap<ConversationId, ConversationRow>,
     ended: Vec<ConversationId>,
-    /// Boxes that go with those that ended.
+    /// Boxes that are deleted with deleted conversations.
     pub(super) gone: Vec<BoxId>,
     parts: Vec<(ConversationId, u64, ConversationPart)>,
     pub(super) bound: Vec<BoxRow>,
@@ -99,7 +99,7 @@ impl ConversationRows for Sheet<'_> {
 }
 
 impl Writes<'_> {
-    /// Statements that only conversations need. Behind the others: a box is bound that stands.
+    /// The statements that only conversations need. They come after the others, because a box must exist before its parent is replaced.
     pub(super) fn conversing(&self) -> Vec<Sent<'_>> {
         if self.logs.iter().all(|log| log.conversations.is_empty()) {
             return Vec::new();

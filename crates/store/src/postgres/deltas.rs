@@ -1,5 +1,5 @@
-//! Announced words, over a connection of their own: whatever waits is one statement, so that a thousand streams are no more round
-//! trips than one, and no agent's commits stand behind them.
+//! Deltas, over a connection of their own: all waiting batches are one statement, so that a thousand streams need no more round trips than
+//! one, and no agent's commits wait behind them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,13 +17,13 @@ use super::{
 };
 use crate::{rows::Outcome, verbs};
 
-/// Announcements that may wait; more make their senders wait.
+/// Batches that may wait. Beyond them, senders wait.
 const WAITING_MAX: usize = 1_024;
 
-/// Announcements that share a statement at the most.
+/// The most batches in one statement.
 const BATCH_MAX: usize = 256;
 
-/// The way to the connection.
+/// The sender's side of the queue.
 pub(super) struct Deltas {
     queue: mpsc::Sender<Request>,
 }
@@ -34,7 +34,7 @@ struct Request {
 }
 
 impl Deltas {
-    /// Starts the task that has the connection. It ends when nobody can send any more and everything sent is written.
+    /// Starts the task that has the connection. It ends when all senders are dropped and everything sent is written.
     pub(super) fn start(connector: Connector) -> Self {
         let (queue, mut waiting) = mpsc::channel(WAITING_MAX);
         let link = Link::new(connector);
@@ -47,7 +47,7 @@ impl Deltas {
         Deltas { queue }
     }
 
-    /// Keeps words. The answer comes after they are on disk.
+    /// Stores a batch of deltas. Returns when they are on disk.
     pub(super) async fn announce(&self, words: Announcement) -> Outcome<()> {
         verbs::check_pieces(&words)?;
         let (reply, answer) = oneshot::channel();
@@ -56,8 +56,8 @@ impl Deltas {
     }
 }
 
-/// Whatever waits, by agent: heads are locked in that order by everybody. At most one announcement of an agent, for a statement does
-/// not see what it stores itself; the others come with the next batches.
+/// All waiting batches, by agent, because all servers lock heads in that order. There is at most one batch per agent, because a statement
+/// does not see its own writes; the others come with the next statement.
 async fn next_batch(waiting: &mut mpsc::Receiver<Request>, later: &mut VecDeque<Request>) -> Option<BTreeMap<AgentKey, Request>> {
     let mut batch = BTreeMap::new();
     let mut put = |request: Request, later: &mut VecDeque<Request>| {
@@ -81,12 +81,12 @@ async fn next_batch(waiting: &mut mpsc::Receiver<Request>, later: &mut VecDeque<
     Some(batch)
 }
 
-/// Has a batch stored and tells whoever asked. The same words again change nothing, so a lost connection is no riddle.
+/// Stores the batches and answers their senders. The same deltas again change nothing, so that a lost connection leaves no doubt.
 async fn keep_all(link: &Link, batch: BTreeMap<AgentKey, Request>) {
     let (words, replies): (Vec<_>, Vec<_>) = batch.into_values().map(|request| (request.words, request.reply)).unzip();
     let outcomes = match keep(link, &words).await {
         Ok(outcomes) => outcomes,
-        // What the database cannot take of one must not hurt the others.
+        // A batch that the database can't store must not make the others fail.
         Err(StoreError::Corrupt(_)) if words.len() > 1 => {
             let mut outcomes = Vec::with_capacity(words.len());
             for alone in &words {
@@ -99,7 +99,7 @@ async fn keep_all(link: &Link, batch: BTreeMap<AgentKey, Request>) {
         Err(error) => words.iter().map(|_| Err(StoreError::Unavailable(error.to_string()))).collect(),
     };
     for (reply, outcome) in replies.into_iter().zip(outcomes) {
-        // Whoever asked may be gone; what is written is written.
+        // The sender may be gone; the deltas are stored all the same.
         let _ = reply.send(outcome);
     }
 }
@@ -108,7 +108,7 @@ async fn keep(link: &Link, words: &[Announcement]) -> Outcome<Vec<Outcome<()>>> 
     link.ask(|session| async move { announce(&session, words).await }).await
 }
 
-/// Stores what continues the words that stand, and says of each what became of it.
+/// Stores the batches that follow the stored chunks of their run, and gives the outcome of each.
 async fn announce(session: &Session, words: &[Announcement]) -> Result<Vec<Outcome<()>>, Trouble> {
     let tenants: Vec<Text<'_>> = words.iter().map(|words| Text(words.agent.tenant.as_str())).collect();
     let agents: Vec<Text<'_>> = words.iter().map(|words| Text(words.agent.agent.as_str())).collect();
@@ -119,7 +119,7 @@ async fn announce(session: &Session, words: &[Announcement]) -> Result<Vec<Outco
     let pieces: Vec<String> = words.iter().map(|words| words.pieces.encode()).collect();
     let texts: Vec<&[u8]> = words.iter().map(|words| words.text.as_bytes()).collect();
     let params: [&(dyn tokio_postgres::types::ToSql + Sync); 8] = [&tenants, &agents, &runs, &epochs, &firsts, &counts, &pieces, &texts];
-    // For each that is not fenced: how many pieces stood before, and how many rows were stored for all.
+    // For each batch that is not fenced, the number of chunks before it; and the number of rows that were stored for all.
     let mut standing: Vec<Option<u64>> = vec![None; words.len()];
     let mut stored = 0;
     for row in session.client.query(&session.statements.announce, &params).await? {
@@ -134,7 +134,7 @@ async fn announce(session: &Session, words: &[Announcement]) -> Result<Vec<Outco
     for (words, standing) in words.iter().zip(&standing) {
         outcomes.push(match standing {
             None => Err(StoreError::Fenced),
-            // Fewer rows than should be: a connection that was lost has stored some of them just now.
+            // Fewer rows than expected: a connection that was lost has stored some of them just now.
             Some(_) if continues((words, standing)) && stored == continuing => Ok(()),
             Some(_) => verbs::check_same(&verbs::said(delta_rows(session, words.run).await?), words),
         });

@@ -1,8 +1,8 @@
-//! What is erased, when, and what keeps it from being: everything about it that is sent.
+//! Erasing runs in PostgreSQL: which are due, the statements, and the checks against concurrent changes.
 //!
-//! Who makes a box from another holds no lock that an eraser takes, so both say what they found and fail if it is no longer so: a
-//! box that is shared must be there, a box that goes must not be shared. Then the transaction is rolled back, and the verb looks
-//! again.
+//! A transaction that makes a box from another one takes no lock that an eraser takes. So both state what they found, and fail if it has
+//! changed: a box that is shared must exist, and a box that is deleted must not be shared. Then the transaction is rolled back, and the
+//! verb reads again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::rows::{Erasure, NO_MANIFEST};
 
-/// Runs whose time to be erased has come, oldest first.
+/// Runs whose time to be erased has passed, oldest first.
 pub(super) async fn erasable(session: &Session, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, Trouble> {
     let rows = session.client.query(&session.statements.erasable, &[&now.0, &as_limit(limit)]).await?;
     let read = |columns: Columns| Ok((columns.agent()?.tenant, columns.id(RunId::from_slice)?));
@@ -27,7 +27,7 @@ pub(super) async fn erasable(session: &Session, now: Timestamp, limit: usize) ->
 }
 
 impl Writes<'_> {
-    /// Statements that few transactions need. Behind the others: they change what those have written.
+    /// The statements that few transactions need. They come after the others, whose rows they change.
     pub(super) fn erasing(&self) -> Vec<Sent<'_>> {
         let mut sent: Vec<Sent<'_>> = vec![Box::pin(self.share_boxes()), Box::pin(self.keep_runs()), Box::pin(self.release_runs())];
         sent.push(Box::pin(self.erase_boxes()));
@@ -37,8 +37,8 @@ impl Writes<'_> {
         sent
     }
 
-    /// Deletes the manifests of erased runs that no other run has. Before all other statements: whoever waits for one of these locks has
-    /// changed no row that others wait for.
+    /// Deletes the manifests of erased runs that no other run has. It comes before all other statements: a transaction that waits for one
+    /// of these locks has changed no row that others wait for.
     pub(super) fn dropping(&self) -> Vec<Sent<'_>> {
         let erased = self.logs.iter().flat_map(|log| &log.erased);
         let dropped = erased.filter_map(|erasure| erasure.manifest.as_ref().map(|hash| self.drop_manifest(erasure, hash)));
@@ -51,13 +51,13 @@ impl Writes<'_> {
         self.change(&self.session.statements.drop_manifest, &[&Text(tenant.as_str()), &hash.as_slice(), &run, &!pin, &pin]).await
     }
 
-    /// Rows that are not as they were found mean that somebody was faster, not that they are missing.
+    /// Rows that differ from what was read mean that another transaction was faster, not that they are missing.
     async fn change(&self, statement: &Statement, params: &[&(dyn ToSql + Sync)]) -> Result<(), Failure> {
         self.session.client.execute(statement, params).await.map(drop).map_err(|error| Failure { error, missing: None })
     }
 
     async fn share_boxes(&self) -> Result<(), Failure> {
-        // Each once and in one order for everybody, so that nobody waits in a circle.
+        // Each box once, and in the same order on all servers, so that they can't deadlock.
         let boxes: BTreeSet<BoxId> = self.logs.iter().flat_map(|log| &log.shared).copied().collect();
         if boxes.is_empty() {
             return Ok(());
@@ -84,7 +84,7 @@ impl Writes<'_> {
     }
 
     async fn release_runs(&self) -> Result<(), Failure> {
-        // In one order for everybody: whose run it is says nothing about who has it locked.
+        // In the same order on all servers, because the head's lock does not cover these runs.
         let released: BTreeMap<RunId, &(Tenant, Timestamp)> =
             self.logs.iter().flat_map(|log| &log.released).map(|(run, by)| (*run, by)).collect();
         if released.is_empty() {

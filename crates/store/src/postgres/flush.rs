@@ -1,4 +1,4 @@
-//! What verbs wrote on their sheets, on its way to the database: a few statements for all tables, and the commit right behind them.
+//! Sends what verbs wrote to their overlays: a few statements for all tables, and the commit right behind them.
 
 use std::{
     borrow::Cow,
@@ -25,19 +25,19 @@ use crate::{
     spelling,
 };
 
-/// Everything the members of a transaction wrote.
+/// All writes of the members of a transaction.
 pub(super) struct Writes<'a> {
     pub(super) session: &'a Session,
     pub(super) logs: &'a [Log],
-    /// Hashes of new content, taken before any lock was.
+    /// Hashes of new content, which were computed before any lock was taken.
     pub(super) hashes: &'a BTreeMap<ItemId, [u8; 16]>,
-    /// The slot for counts of open runs.
+    /// The slot of this connection for counts of open runs.
     pub(super) slot: i64,
     /// Manifests that are not known to be stored.
     pub(super) manifests: &'a BTreeMap<(Tenant, [u8; 32]), Bytes>,
 }
 
-/// How a statement went that was sent. `missing` is what it means if a row was not found.
+/// The failure of a statement. `missing` is its meaning if a row was not found.
 pub(super) struct Failure {
     pub(super) error: tokio_postgres::Error,
     pub(super) missing: Option<&'static str>,
@@ -45,7 +45,7 @@ pub(super) struct Failure {
 
 pub(super) type Sent<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
-/// A column of rows on their way, as the array that a statement takes.
+/// A column of rows, as the array that a statement takes.
 type Array<'a> = Box<dyn ToSql + Send + Sync + 'a>;
 
 /// Rows for one table, column by column.
@@ -61,8 +61,8 @@ impl<'a> Part<'a> {
 }
 
 impl Writes<'_> {
-    /// Writes everything and commits, in one round trip. Trust what the statements say, not the commit: behind an error it
-    /// becomes a rollback and says nothing about it.
+    /// Writes everything and commits, in one round trip. The results of the statements count, not that of the commit: after an error a
+    /// commit becomes a rollback and reports no error.
     pub(super) async fn commit(&self) -> Result<(), Trouble> {
         let statements = &self.session.statements;
         let begun_and_ended = [self.new_runs(), self.changed_runs(), self.boxes(), self.open_runs()];
@@ -70,7 +70,7 @@ impl Writes<'_> {
             [self.heads(false), self.stretches(), self.items(), self.box_rows(), self.new_messages(), self.new_calls(), self.moved_calls()];
         let mut sent: Vec<Sent<'_>> = self.dropping();
         sent.extend([
-            // Before the runs, which look for them.
+            // Before the runs, whose statement looks for the manifests.
             self.send(&statements.insert_manifests, [self.manifests()], None),
             self.send(&statements.insert_heads, [self.heads(true)], None),
             self.send(&statements.delete_heads, [self.gone_heads()], Some("a head that is forgotten")),
@@ -118,7 +118,7 @@ impl Writes<'_> {
         self.logs.iter().flat_map(of).collect()
     }
 
-    /// One statement for what may be several tables. Without rows there is nothing to be sent.
+    /// One statement, which may write several tables. It is not sent if there are no rows.
     pub(super) fn send<'s, const N: usize>(
         &'s self,
         statement: &'s Statement,
@@ -136,7 +136,7 @@ impl Writes<'_> {
 
     fn heads(&self, is_new: bool) -> Part<'_> {
         let mut rows: Vec<(&AgentKey, &HeadWrite)> = self.all(|log| log.heads.iter().filter(move |(_, write)| write.is_new == is_new));
-        // In one order for everybody, so that servers which make the same heads at once never wait in a circle.
+        // All servers insert in the same order, so that servers which make the same heads at once can't deadlock.
         rows.sort_unstable_by_key(|(agent, _)| *agent);
         Part::of(
             &rows,
@@ -437,8 +437,8 @@ where
     Box::new(rows.iter().copied().map(value).collect::<Vec<T>>())
 }
 
-/// A count that is not as it must be was made an error by the statement. For new heads and for boxes it means that somebody else
-/// was there at the same time; for everything else, that a row is not there.
+/// The statements turn an unexpected number of rows into an error. For new heads and for boxes it means that another server was faster; for
+/// everything else, that a row is missing.
 fn trouble(failure: Failure) -> Trouble {
     if failure.error.code() == Some(&SqlState::INVALID_ARGUMENT_FOR_POWER_FUNCTION) {
         return Trouble::Again("a manifest was erased after it was stored".into());

@@ -1,5 +1,5 @@
-//! One transaction for a group of verbs: heads locked, questions answered, verbs run, everything written; two round trips in
-//! the usual case.
+//! One transaction for a group of verbs: heads are locked, questions answered, verbs run, and everything is written; two round trips in the
+//! usual case.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,34 +19,34 @@ use super::{
     trouble::Trouble,
 };
 
-/// So often a verb may ask for more. None does so without end.
+/// The most rounds of questions of one verb. A verb that exceeds it has a bug.
 const ROUNDS_MAX: usize = 1_000;
 
-/// Hashes of manifests that are remembered as stored; one that was forgotten is only stored in vain.
+/// The number of manifest hashes that are remembered as stored. A forgotten one only causes an unnecessary write.
 const KNOWN_MAX: usize = 4_096;
 
 /// A connection that writes.
 pub(super) struct Pen {
     connector: Connector,
     session: Option<Session>,
-    /// Where this connection counts open runs.
+    /// The slot in which this connection counts open runs.
     slot: i64,
-    /// Manifests that are stored.
+    /// Manifests that are known to be stored.
     known: BTreeSet<(Tenant, [u8; 32])>,
 }
 
-/// How a transaction ended that met no trouble.
+/// How a transaction without a database error ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// Everything is on disk.
     Written,
-    /// A verb failed, so nothing was written. The verb knows why.
+    /// A verb failed and keeps its error, so nothing was written.
     Refused,
-    /// A verb asked for a head that is not locked, so nothing was written.
+    /// A verb read a head that is not locked, so nothing was written.
     Unlocked,
 }
 
-/// What a transaction begins with: heads to lock and questions to ask.
+/// The beginning of a transaction: heads to lock and questions to ask.
 #[derive(Default)]
 pub(super) struct Opening {
     pub(super) heads: BTreeSet<Question>,
@@ -54,7 +54,7 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// What the members say they need.
+    /// What the members declare to need.
     pub(super) fn of(members: &[Box<dyn Member>]) -> Self {
         let wants = || members.iter().map(|member| member.wants());
         let heads = wants().filter_map(|wants| wants.agent.clone()).map(Question::Head).collect();
@@ -71,7 +71,7 @@ impl Pen {
         Pen { connector, session: None, slot, known: BTreeSet::new() }
     }
 
-    /// Connects, if it is not connected. An error means that the server was tried for as long as it is tried.
+    /// Connects, if there is no connection. An error means that the server was unreachable for the whole retry period.
     pub(super) async fn ready(&mut self) -> Result<&Session, Trouble> {
         if self.session.as_ref().is_none_or(|session| session.client.is_closed()) {
             self.session = None;
@@ -80,7 +80,7 @@ impl Pen {
         self.session.as_ref().ok_or_else(|| Trouble::Lost("there is no connection".into()))
     }
 
-    /// Applies verbs in one transaction. On any trouble nothing was written, unless the connection was lost: then nobody knows.
+    /// Applies verbs in one transaction. After an error nothing was written, unless the connection was lost: then the outcome is unknown.
     pub(super) async fn transact(&mut self, members: &mut [Box<dyn Member>], opening: Opening) -> Result<Ending, Trouble> {
         let Some(session) = &self.session else {
             return Err(Trouble::Lost("there is no connection".into()));
@@ -109,12 +109,11 @@ impl Pen {
         Ok(ending)
     }
 
-    /// Runs a verb outside of any transaction, to learn what it asks. True if it came to its end and wrote nothing: then its
-    /// answer is good.
+    /// Runs a verb outside of any transaction, to discover what it reads. True if it ended and wrote nothing: then its answer is valid.
     pub(super) async fn rehearse(&mut self, member: &mut dyn Member) -> Result<(Opening, bool), Trouble> {
         let session = self.ready().await?;
         let (mut answers, nobody) = (Answers::new(), BTreeMap::new());
-        // Numbers that nobody drew: what is written here is thrown away.
+        // Numbers that were not reserved: what is written here is discarded.
         let drawn: Vec<u64> = (0..member.wants().numbers as u64).collect();
         let mut known: BTreeSet<Question> = member.wants().questions.iter().cloned().collect();
         for _ in 0..ROUNDS_MAX {
@@ -136,7 +135,7 @@ impl Pen {
     }
 }
 
-/// A transaction in the making.
+/// A transaction in progress.
 struct Transaction<'a> {
     session: &'a Session,
     members: &'a mut [Box<dyn Member>],
@@ -145,10 +144,10 @@ struct Transaction<'a> {
 }
 
 impl Transaction<'_> {
-    /// Returns the manifests that were stored with it.
+    /// Runs the transaction. Returns the manifests that were stored with it.
     async fn run(self, opening: Opening) -> Result<(Ending, Vec<(Tenant, [u8; 32])>), Trouble> {
         let wanted: usize = self.members.iter().map(|member| member.wants().numbers).sum();
-        // In one order for everybody, so that servers which pin the same manifests never wait in a circle.
+        // All servers lock in the same order, so that servers which pin the same manifests can't deadlock.
         let pins: BTreeSet<i64> = self.members.iter().flat_map(|member| &member.wants().pins).copied().collect();
         let pins: Vec<i64> = pins.into_iter().collect();
         let (begun, locked, asked, drawn) = join4(
@@ -194,14 +193,14 @@ async fn write(
     Ok((Ending::Written, manifests.into_keys().collect()))
 }
 
-/// The members of a transaction and what each has written so far.
+/// The members of a transaction, and what each has written so far.
 struct Sheets<'a> {
     members: &'a mut [Box<dyn Member>],
-    /// `None` while a member has not run to its end.
+    /// `None` for a member that has not run to its end.
     logs: Vec<Option<Log>>,
     /// Each member's own inbox numbers.
     numbers: Vec<&'a [u64]>,
-    /// What each member takes for granted. One alone asks.
+    /// What each member may assume. A single member asks instead.
     assumed: Vec<Vec<(Question, Answer)>>,
     opened: BTreeMap<Tenant, i64>,
     has_failed: bool,
@@ -222,7 +221,7 @@ impl<'a> Sheets<'a> {
         Sheets { members, logs, numbers, assumed, opened: BTreeMap::new(), has_failed: false }
     }
 
-    /// Runs every member that is not done. Returns what is missing.
+    /// Runs every member that is not done. Returns the missing questions.
     fn run(&mut self, answers: &Answers) -> BTreeSet<Question> {
         let mut all_missing = BTreeSet::new();
         let given = self.numbers.iter().zip(&self.assumed);
@@ -264,7 +263,7 @@ impl<'a> Sheets<'a> {
     }
 }
 
-/// What is asked next about calls that are given out: their heads, their runs and the holds on them, their content.
+/// The next questions about calls that are claimed: their heads, their runs and the leases on them, their content.
 fn follow_ups(answers: &[(Question, Answer)]) -> BTreeSet<Question> {
     let calls = answers.iter().filter_map(|(question, answer)| match (question, answer) {
         (Question::WaitingCalls { .. } | Question::CallsByKey(..) | Question::Call(..), Answer::Calls(calls)) => Some(calls),

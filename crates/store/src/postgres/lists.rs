@@ -1,4 +1,4 @@
-//! The statements that lists are read with, in PostgreSQL.
+//! The statements for lists, in PostgreSQL.
 
 use bytes::Bytes;
 use tokio_postgres::types::ToSql;
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::rows::{ListReads, Outcome, RunRow};
 
-/// Above every run's id.
+/// Greater than every id of a run.
 const NO_BOUND: [u8; 17] = [0xff; 17];
 
 impl ListReads for Sheet<'_> {

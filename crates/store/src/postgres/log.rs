@@ -1,4 +1,4 @@
-//! What verbs write on their sheets: at most one change per row, so that all changes of a table travel in one statement.
+//! The write set of a verb: at most one change per row, so that all changes of a table are sent in one statement.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::{
     stretch::{self, Stretch},
 };
 
-/// Everything one verb writes.
+/// Everything that one verb writes.
 #[derive(Default)]
 pub(super) struct Log {
     pub(super) heads: BTreeMap<AgentKey, HeadWrite>,
@@ -35,7 +35,7 @@ pub(super) struct Log {
     pub(super) published: Vec<u64>,
     pub(super) shared: BTreeSet<BoxId>,
     pub(super) erased: Vec<Erasure>,
-    /// Runs whose follow-up is over, each with whose it is and when that was.
+    /// Runs whose follow-up has ended, each with its tenant and the time of that end.
     pub(super) released: BTreeMap<RunId, (Tenant, Timestamp)>,
     pub(super) conversations: ConversationWrites,
     pub(super) answers: Vec<AnswerRow>,
@@ -45,25 +45,25 @@ pub(super) struct Log {
     pub(super) uncounted: Vec<(RunId, Tenant)>,
 }
 
-/// A head as it shall be.
+/// The new values of a head.
 pub(super) struct HeadWrite {
     pub(super) head: HeadRow,
     pub(super) is_new: bool,
 }
 
-/// What changes of a run that stands.
+/// The change of a stored run.
 pub(super) enum RunWrite {
     Changed(RunChange),
     Activated(Epoch),
 }
 
-/// What becomes of a message.
+/// The new row of a message, or the change of a stored one.
 pub(super) enum MessageWrite {
     Inserted(AgentKey, MessageRow),
     Changed(AgentKey, MessageChange),
 }
 
-/// What changes of a message that stands; nothing given, nothing changed.
+/// The change of a stored message. A field that is `None` stays as it is.
 #[derive(Clone)]
 pub(super) struct MessageChange {
     pub(super) status: MessageStatus,
@@ -72,7 +72,7 @@ pub(super) struct MessageChange {
     pub(super) reason: Option<String>,
 }
 
-/// What becomes of a call.
+/// The new row of a call, or the change of a stored one.
 pub(super) enum CallWrite {
     Inserted(CallRow),
     Updated(CallRow),
@@ -100,7 +100,7 @@ impl RunWrite {
     }
 }
 
-/// The content of one variant, where it is that one.
+/// The content of one variant, if the value has it.
 macro_rules! only {
     ($name:ident: $pattern:pat => $value:expr, $type:ty) => {
         pub(super) fn $name(&self) -> Option<$type> {
@@ -185,18 +185,18 @@ impl Log {
             && uncounted.is_empty()
     }
 
-    /// The writes on a run's calls.
+    /// The writes to a run's calls.
     pub(super) fn calls_of(&self, run: RunId) -> impl Iterator<Item = (&(RunId, CallNumber), &CallWrite)> {
         self.calls.range((run, CallNumber(0))..=(run, CallNumber(u32::MAX)))
     }
 
-    /// The youngest new message of which something holds.
+    /// The newest inserted message for which `holds` is true.
     pub(super) fn last_inserted(&self, holds: impl Fn(&AgentKey, &MessageRow) -> bool) -> Option<MessageId> {
         let mut youngest_first = self.messages.iter().rev();
         youngest_first.find(|(_, write)| matches!(write, MessageWrite::Inserted(agent, row) if holds(agent, row))).map(|(id, _)| *id)
     }
 
-    /// Whether it puts in the key that a question asks for: if that stands already, the database refuses all of this.
+    /// Whether it inserts the key that a question asks for: if the key exists already, the database refuses the whole transaction.
     pub(super) fn claims(&self, question: &Question) -> bool {
         if let Question::RunBrief(run) = question {
             return self.new_runs.contains_key(run);
@@ -219,7 +219,7 @@ impl Log {
 }
 
 impl Sheet<'_> {
-    /// Decided here: the head was read under its lock, and nobody else changes it until the transaction ends.
+    /// Decided here: the head was read under its lock, and no other transaction changes it before the end of this one.
     fn holds(&self, agent: &AgentKey, before: &HeadRow) -> Outcome<bool> {
         let guard = |head: &HeadRow| (head.status, head.epoch, head.run, head.seq);
         Ok(self.head(agent)?.is_some_and(|head| guard(&head) == guard(before)))

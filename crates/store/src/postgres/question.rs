@@ -1,4 +1,4 @@
-//! What the database can be asked, as data: so that the questions of many verbs travel together.
+//! The reads of the database as data, so that the questions of many verbs can be sent together.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::rows::{
     AnswerRow, BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow, Segment,
 };
 
-/// One question of [`Reads`](crate::rows::Reads), with what it is about.
+/// One question of [`Reads`](crate::rows::Reads), with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Question {
     Head(AgentKey),
@@ -57,7 +57,7 @@ pub(super) enum Question {
     Instruction(Tenant, BoxId),
 }
 
-/// What the database said. Sets of calls and messages come whole, so that what a verb has written itself can be laid over them.
+/// The answer of the database. Sets of calls and messages are complete, so that a verb's own writes can be laid over them.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
     Head(Option<HeadRow>),
@@ -89,7 +89,7 @@ pub(super) enum Answer {
     Instruction(Option<Bytes>),
 }
 
-/// Reads an answer as the kind its question has; another kind is a fault of this code.
+/// Reads an answer as the kind that its question has. Any other kind is a bug.
 macro_rules! taking {
     ($($name:ident: $variant:ident => $type:ty;)+) => {
         impl Answer {

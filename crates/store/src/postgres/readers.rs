@@ -1,4 +1,4 @@
-//! Readers beside the writers: connections that many questions share, each answered without a transaction.
+//! Readers: connections that many reads share, besides those of the writers. Each read is answered without a transaction.
 
 use std::{
     collections::BTreeSet,
@@ -23,16 +23,16 @@ use super::{
 };
 use crate::{reading, rows::Outcome};
 
-/// So often a question may ask for more.
+/// The most rounds of questions of one read.
 const ROUNDS_MAX: usize = 10_000;
 
-/// So often an agent is read anew that moved on while it was read.
+/// How often an agent is read again because it changed while it was read.
 const LOADS_MAX: usize = 32;
 
-/// For so long after a server was found unreachable, others are told at once.
+/// For this long after a server was found unreachable, further requests fail at once.
 const MEMORY: Duration = Duration::from_secs(1);
 
-/// A connection that is made anew when it is lost.
+/// A connection that is made again when it is lost.
 pub(super) struct Link {
     connector: Connector,
     state: Mutex<State>,
@@ -49,7 +49,7 @@ impl Link {
         Link { connector, state: Mutex::default() }
     }
 
-    /// The session, made anew if it was lost. Whoever asks meanwhile waits for the same one.
+    /// The session, made again if it was lost. Callers at the same time wait for the same one (single-flight).
     async fn session(&self) -> Result<Arc<Session>, StoreError> {
         let mut state = self.state.lock().await;
         if let Some(session) = state.session.as_ref().filter(|session| !session.client.is_closed()) {
@@ -72,7 +72,7 @@ impl Link {
         }
     }
 
-    /// Forgets a session that is no longer good for anything.
+    /// Drops a session that can't be used any more.
     async fn drop_session(&self, lost: &Arc<Session>) {
         let mut state = self.state.lock().await;
         if state.session.as_ref().is_some_and(|session| Arc::ptr_eq(session, lost)) {
@@ -80,7 +80,7 @@ impl Link {
         }
     }
 
-    /// Asks something that may be asked twice; a lost connection is made anew.
+    /// Sends a request that may be sent twice. A lost connection is made again.
     pub(super) async fn ask<T, F, A>(&self, ask: F) -> Outcome<T>
     where
         F: Fn(Arc<Session>) -> A + Send + Sync,
@@ -99,7 +99,7 @@ impl Link {
     }
 }
 
-/// The connections that are read from.
+/// The connections for reads.
 pub(super) struct Readers {
     links: Vec<Link>,
     next: AtomicUsize,
@@ -114,7 +114,7 @@ impl Readers {
         &self.links[self.next.fetch_add(1, Ordering::Relaxed) % self.links.len()]
     }
 
-    /// Reads. What is read in several questions is not of one moment: that is for what never changes once it stands.
+    /// Reads. Several questions of one read are not answered from one snapshot: this is for data that never changes once it is stored.
     pub(super) async fn read<T, F>(&self, question: F) -> Outcome<T>
     where
         F: Fn(&Sheet<'_>) -> Outcome<T> + Send + Sync,
@@ -123,7 +123,7 @@ impl Readers {
         self.read_deep(Depth::Box, question).await
     }
 
-    /// Asks what no sheet knows.
+    /// Sends a request that is no question of an overlay.
     pub(super) async fn ask<T, F, A>(&self, ask: F) -> Outcome<T>
     where
         F: Fn(Arc<Session>) -> A + Send + Sync,
@@ -138,7 +138,7 @@ impl Readers {
         self.link().ask(|session| async move { totals::totals(&session).await }).await
     }
 
-    /// Reads along the parents of boxes.
+    /// Reads boxes together with their parents.
     pub(super) async fn read_deep<T, F>(&self, depth: Depth, question: F) -> Outcome<T>
     where
         F: Fn(&Sheet<'_>) -> Outcome<T> + Send + Sync,
@@ -147,13 +147,13 @@ impl Readers {
         let question = &question;
         let read = || self.link().ask(|session| async move { Ok(read_over(&session, depth, question, |_| BTreeSet::new()).await?.0) });
         match read().await {
-            // It may have been erased while it was read; then it is gone the second time.
+            // The run may have been erased during the read. Then the second read does not find it at all.
             Err(StoreError::Corrupt(_)) => read().await,
             read => read,
         }
     }
 
-    /// Reads an agent whole, as it was at one moment: if its head changed meanwhile, it is read anew.
+    /// Reads an agent as it was at one moment: if its head changed meanwhile, it is read again.
     pub(super) async fn load(&self, agent: &AgentKey) -> Outcome<Option<Loaded>> {
         let load = &|sheet: &Sheet<'_>| reading::load(sheet, agent);
         self.link()
@@ -173,7 +173,7 @@ impl Readers {
     }
 }
 
-/// Runs a question over a sheet until everything it asks is answered. `follow` says what will be asked next.
+/// Runs a read over an overlay until all its questions are answered. `follow` guesses the next questions.
 async fn read_over<T>(
     session: &Session,
     depth: Depth,
@@ -203,7 +203,7 @@ fn run_once<T>(answers: &Answers, question: &impl Fn(&Sheet<'_>) -> Outcome<T>) 
     (outcome, sheet.into_parts().0)
 }
 
-/// What a worker asks about a head.
+/// The questions that a worker asks after a head.
 fn about_head(answers: &[(Question, Answer)]) -> BTreeSet<Question> {
     let mut next = BTreeSet::new();
     for (question, answer) in answers {

@@ -1,4 +1,4 @@
-//! Open requests in PostgreSQL: what is asked, what is written on a sheet, and what is sent of it.
+//! Open requests, in PostgreSQL: the questions, the writes to an overlay, and the statements that send these writes.
 
 use windlass_kernel::{Tenant, Timestamp};
 use windlass_ports::{LostRequest, NodeId, OpenRequest, ReaderOutcome, ReaderRecord, RequestHash};
@@ -26,7 +26,7 @@ pub(super) async fn rows(session: &Session, kind: Vec<Question>) -> Answered {
     all(kind, found, Answer::Requests)
 }
 
-/// Open requests of servers that do not live, with when each of those was lost.
+/// Open requests of servers that are not alive, each with the time at which the server was lost.
 pub(super) async fn lost(session: &Session, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, Trouble> {
     let rows = session.client.query(&session.statements.lost_requests, &[&int(node.0), &as_limit(limit)]).await?;
     let read = |columns: Columns| {
@@ -91,7 +91,7 @@ fn left(record: &ReaderRecord) -> Option<(&OpenRequest, Timestamp)> {
     }
 }
 
-/// Requests by their keys, in one order for every server, so that no two servers wait for each other.
+/// Requests by their keys. All servers use the same order, so that they can't deadlock.
 fn keys(mut rows: Vec<&OpenRequest>) -> Part<'_> {
     rows.sort_unstable_by_key(|request| (&request.tenant, request.hash, request.run));
     let columns = [

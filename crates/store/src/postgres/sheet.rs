@@ -1,8 +1,8 @@
-//! The answer sheet: verbs read from it what the database said, and write on it what the database shall be told.
+//! The transaction overlay: verbs read the database's answers from it, and write their changes to it.
 //!
-//! A verb runs from its start to its end without waiting. A question the sheet has no answer for is noted, and ends that run of
-//! the verb; whoever holds the sheet fetches what was noted and runs the verb again. What a verb has written itself is laid over
-//! the answers, so that it reads its own writes.
+//! A verb runs from start to end without waiting. A question without an answer is recorded as missing, and ends that run of the verb; the
+//! caller fetches the missing answers and runs the verb again (optimistic re-execution). A verb's own writes are laid over the answers, so
+//! that it reads its own writes.
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
@@ -15,17 +15,17 @@ use super::{
 };
 use crate::rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow, Segment};
 
-/// What the database has said so far.
+/// The answers of the database so far.
 pub(super) type Answers = BTreeMap<Question, Answer>;
 
-/// What one run of a verb reads from and writes on.
+/// What one run of a verb reads and writes.
 pub(super) struct Sheet<'a> {
     answers: &'a Answers,
-    /// Runs of tenants that earlier verbs of the same transaction opened or closed.
+    /// Runs of tenants that earlier verbs of the same transaction began or ended.
     opened: &'a BTreeMap<Tenant, i64>,
-    /// Inbox numbers that were drawn for this verb.
+    /// Inbox numbers that were reserved for this verb.
     pub(super) numbers: &'a [u64],
-    /// What this verb may take for granted where the database has said nothing.
+    /// Answers that this verb may assume where the database has given none.
     assumed: &'a [(Question, Answer)],
     missing: RefCell<Vec<Question>>,
     granted: RefCell<Vec<Question>>,
@@ -41,7 +41,7 @@ impl<'a> Sheet<'a> {
         Sheet { assumed, ..self }
     }
 
-    /// What was asked without an answer, what was taken for granted, and what was written. With the first the others mean nothing.
+    /// The missing questions, the assumed answers that were used, and the writes. If there are missing questions, the rest has no meaning.
     pub(super) fn into_parts(self) -> (Vec<Question>, Vec<Question>, Log) {
         (self.missing.into_inner(), self.granted.into_inner(), self.log)
     }
@@ -55,11 +55,11 @@ impl<'a> Sheet<'a> {
             return Ok(answer.clone());
         }
         self.missing.borrow_mut().push(question);
-        // Whoever runs the verb looks at what is missing first, so this is never told to anybody.
+        // The caller looks at the missing questions first, so that this error is never reported.
         Err(StoreError::Unavailable("a question without an answer".into()))
     }
 
-    /// The calls of a run, of which the answer has those of some status, as they are after what was written.
+    /// The calls of a run after the writes so far. The answer only has the calls of some status.
     fn calls_now(&self, run: RunId, answer: Vec<CallRow>) -> Outcome<BTreeMap<CallNumber, CallRow>> {
         let mut calls: BTreeMap<CallNumber, CallRow> = answer.into_iter().map(|row| (row.call, row)).collect();
         for ((_, number), write) in self.log.calls_of(run) {

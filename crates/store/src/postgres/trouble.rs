@@ -1,23 +1,23 @@
-//! What went wrong, sorted by what to do about it.
+//! Errors of PostgreSQL, classified by what to do about them.
 
 use tokio_postgres::error::SqlState;
 use windlass_ports::StoreError;
 
-/// Why something was not done.
+/// Why a request was not done.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// The connection is gone, and with it the knowledge of whether a commit was made.
+    /// The connection is lost. Whether a commit was made is unknown.
     Lost(String),
-    /// Another transaction was in the way; nothing was written, and the next try may succeed.
+    /// Another transaction was in the way. Nothing was written, and the next attempt may succeed.
     Again(String),
-    /// A key stands already. Another server may have put it there a moment ago, and then a verb that looks again sees it.
+    /// A key exists already. Another server may have inserted it a moment ago; a verb that reads again then sees it.
     Stands(String),
-    /// Nothing was written, and trying again would not help.
+    /// Nothing was written, and another attempt would not help.
     Failed(StoreError),
 }
 
 impl Trouble {
-    /// What the one who asked is told when nobody tries again.
+    /// The error for the caller when no further attempt is made.
     pub(super) fn into_error(self) -> StoreError {
         match self {
             Trouble::Lost(what) | Trouble::Again(what) => StoreError::Unavailable(what),
@@ -26,7 +26,7 @@ impl Trouble {
         }
     }
 
-    /// Whether this only says that an earlier statement of the same transaction failed.
+    /// Whether this only reports that an earlier statement of the same transaction failed.
     pub(super) fn is_echo(error: &tokio_postgres::Error) -> bool {
         error.code() == Some(&SqlState::IN_FAILED_SQL_TRANSACTION)
     }
@@ -42,7 +42,7 @@ impl From<tokio_postgres::Error> for Trouble {
     fn from(error: tokio_postgres::Error) -> Self {
         let told = said(&error);
         let Some(code) = error.code() else {
-            // Without a code it is not the server that speaks. What could not be encoded will not be the next time either.
+            // An error without a code comes from the client library. What could not be encoded will fail again.
             let is_ours = error.to_string().starts_with("error serializing");
             return if is_ours { Trouble::Failed(StoreError::Corrupt(told)) } else { Trouble::Lost(told) };
         };
@@ -56,14 +56,14 @@ impl From<tokio_postgres::Error> for Trouble {
         if *code == SqlState::UNIQUE_VIOLATION {
             return Trouble::Stands(told);
         }
-        // A broken rule or an unreadable value is corrupt data, which trying again does not mend; anything else is a database
-        // that does not take this now.
+        // A violated constraint or an unreadable value is corrupt data, which another attempt does not repair; any other error means that
+        // the database does not take this request now.
         let is_corrupt = ["22", "23", "XX"].iter().any(|class| code.code().starts_with(class));
         Trouble::Failed(if is_corrupt { StoreError::Corrupt(told) } else { StoreError::Unavailable(told) })
     }
 }
 
-/// Whether the session is over, or no longer good for anything.
+/// Whether the session has ended, or can't be used any more.
 fn is_lost(code: &SqlState) -> bool {
     let ended = [
         &SqlState::ADMIN_SHUTDOWN,
@@ -71,14 +71,14 @@ fn is_lost(code: &SqlState) -> bool {
         &SqlState::CANNOT_CONNECT_NOW,
         &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
         &SqlState::TOO_MANY_CONNECTIONS,
-        // Statements that were prepared before the tables changed, or that somebody threw away.
+        // Prepared statements from before a change of the tables, or that were deallocated from outside.
         &SqlState::FEATURE_NOT_SUPPORTED,
         &SqlState::INVALID_SQL_STATEMENT_NAME,
     ];
     ended.contains(&code) || code.code().starts_with("08")
 }
 
-/// What the server or the client library says, without what was asked: values and addresses may be secret.
+/// The message of the server or of the client library, without the request: values and addresses may be secret.
 pub(super) fn said(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(told) => {

@@ -1,4 +1,4 @@
-//! Usage in PostgreSQL: the list of ended runs that are in no sum, the sums, and what quotas are measured by.
+//! Usage in PostgreSQL: the list of ended runs that are in no sum, the sums, and the measures for quotas.
 
 use tokio_postgres::error::SqlState;
 use windlass_kernel::{ItemId, RunId, Tenant};
@@ -16,17 +16,17 @@ use crate::{
     usage::Uncounted,
 };
 
-/// Above every id.
+/// Greater than every id.
 const NO_UPPER_BOUND: [u8; 17] = [0xff; 17];
 
-/// Items at positions below zero are copies of what parents have.
+/// Items at positions below zero are copies from the parents.
 const UNCOUNTED: &str = "SELECT u.tenant, u.run, (
         SELECT coalesce(sum(octet_length(i.content)), 0)::bigint FROM box_rows b JOIN items i ON i.item = b.item
         WHERE b.box = ANY(ARRAY[r.context, r.output]) AND b.position >= 0), u.model
     FROM usage_uncounted u JOIN runs r ON r.run = u.run ORDER BY u.run LIMIT $1";
 
-/// One statement, so that the sums and the list change together. A server that finds one of the runs counted by another divides by zero,
-/// which undoes all of it.
+/// One statement, so that the sums and the list change together. If another server has counted one of the runs, the statement divides by
+/// zero, which undoes all of it.
 const ADD: &str = "WITH gone AS (DELETE FROM usage_uncounted WHERE run = ANY($1::bytea[]) RETURNING 1),
     whole AS (SELECT 1 / (count(*) = cardinality($1))::int AS yes FROM gone)
     INSERT INTO usage AS u (tenant, day, agent, model, node, input, cached, cache_written, output, reasoning, lost, runs, calls, bytes)
@@ -43,7 +43,7 @@ const USAGE: &str = "SELECT CASE WHEN $4 THEN day END, CASE WHEN $5 THEN agent E
         sum(lost)::bigint, sum(runs)::bigint, sum(calls)::bigint, sum(bytes)::bigint
     FROM usage WHERE tenant = $1 AND day BETWEEN $2 AND $3 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LIMIT $7";
 
-/// The length of a value that is stored apart stands in its row, so that no content is read.
+/// The length of a value outside its row (TOAST) is stored in the row, so that no content is read.
 const ITEM_BYTES: &str = "WITH page AS MATERIALIZED (
         SELECT item, tenant, octet_length(content)::bigint AS bytes FROM items WHERE item > $1 AND item <= $2 ORDER BY item LIMIT $3)
     SELECT tenant, sum(bytes)::bigint, count(*), (SELECT item FROM page ORDER BY item DESC LIMIT 1) FROM page GROUP BY tenant";
@@ -56,7 +56,7 @@ pub(super) async fn uncounted(session: &Session, limit: usize) -> Result<Vec<Unc
     session.client.query(UNCOUNTED, &[&as_limit(limit)]).await?.into_iter().map(|row| read(Columns::of(row))).collect()
 }
 
-/// Adds rows to the sums, if all these runs are still on the list. In one order for every server, so that no two wait for each other.
+/// Adds rows to the sums, if all these runs are still on the list. All servers use the same order, so that they can't deadlock.
 pub(super) async fn add(session: &Session, runs: &[RunId], rows: &[UsageRow]) -> Result<bool, Trouble> {
     let mut rows: Vec<&UsageRow> = rows.iter().collect();
     rows.sort_unstable_by_key(|row| &row.key);

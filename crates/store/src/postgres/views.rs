@@ -1,4 +1,4 @@
-//! What can be read, by the server's own store and by anybody beside it.
+//! The reads, for the server's own store and for other processes.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -24,19 +24,19 @@ use crate::{
     verbs,
 };
 
-/// Rows that are read at once at the most.
+/// The most rows of one read.
 const PAGE: usize = 256;
 
-/// Boxes that are read at once at the most.
+/// The most boxes of one read.
 const BOXES_AT_ONCE: usize = 16;
 
-/// A database that is only read. The servers that use it go on beside.
+/// A database that is only read. The servers that use it are not disturbed.
 pub struct PostgresViews {
     readers: Readers,
 }
 
 impl PostgresViews {
-    /// Opens a database that is there, for reading. Nothing of it is changed.
+    /// Opens an existing database for reading. Nothing in it is changed.
     pub async fn open(url: &str) -> Result<Self, PostgresOpenError> {
         let connector = Connector::new(url, None)?;
         look(&connector).await?;
@@ -44,7 +44,7 @@ impl PostgresViews {
     }
 }
 
-/// Both read in the same way; the compiler would not take one implementation for two types.
+/// Both types read in the same way, but the compiler does not accept one implementation for two types.
 macro_rules! views_over_readers {
     ($store:ty) => {
         #[async_trait]
@@ -182,7 +182,7 @@ async fn range_items(readers: &Readers, tenant: &Tenant, range: BoxRange) -> Out
     Ok(items)
 }
 
-/// Boxes only grow at the end, so pages read one after the other fit together.
+/// Boxes only grow at the end, so that pages which are read one after the other fit together.
 async fn segment_items(readers: &Readers, segment: Segment) -> Outcome<Vec<Item>> {
     let mut items = Vec::new();
     let mut from = segment.from;

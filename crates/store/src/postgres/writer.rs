@@ -1,4 +1,4 @@
-//! Writers: each takes whatever waits, applies it in one transaction, and answers after the flush.
+//! Writers: each takes the waiting requests, applies them in one transaction, and answers after the flush.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -20,36 +20,36 @@ use crate::{
     rows::{Outcome, RequestRows},
 };
 
-/// Requests that may wait; more make their senders wait.
+/// Requests that may wait. Beyond them, senders wait.
 const WAITING_MAX: usize = 1_024;
 
-/// Requests that share a transaction at the most, and how much content they bring.
+/// The most requests in a transaction, and the most content.
 const GROUP_MAX: usize = 256;
 const GROUP_BYTES_MAX: usize = 32 << 20;
 
-/// So often a writer lets others run before it takes its next group.
+/// How often a writer yields to other tasks before it takes its next group.
 const YIELDS_MAX: usize = 8;
 
-/// So often a group is tried again that was in somebody's way, before its members are applied one by one.
+/// How often a group with a conflict is attempted before its members are applied one by one.
 const GROUP_TRIES: u32 = 3;
 
-/// So often, and for so long, one verb is tried.
+/// The most attempts for one verb, and their longest time.
 const TRIES: u32 = 40;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// So often a verb is tried that finds its key taken: whoever took it is seen by the next try.
+/// The most attempts for a verb whose key exists already: the next attempt sees who has it.
 const STANDS_TRIES: u32 = 3;
 
-/// The pause after a try that was in somebody's way; it grows with every try.
+/// The pause after an attempt with a conflict. It grows with every attempt.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The way to a writer.
+/// The sender's side of a writer's queue.
 pub(super) struct Writer {
     queue: mpsc::Sender<Box<dyn Member>>,
 }
 
 impl Writer {
-    /// Starts a writer for verbs that know their agent. It ends when nobody can send any more and everything sent is written.
+    /// Starts a writer for verbs that know their agent. It ends when all senders are dropped and everything sent is written.
     pub(super) fn start(mut pen: Pen, records: Records, measured: Measured) -> Self {
         let (queue, mut waiting) = mpsc::channel(WAITING_MAX);
         tokio::spawn(async move {
@@ -67,7 +67,7 @@ impl Writer {
         Writer { queue }
     }
 
-    /// Starts a writer for verbs that find their agents on the way.
+    /// Starts a writer for verbs that discover their agents while they run.
     pub(super) fn start_roaming(mut pen: Pen) -> Self {
         let (queue, mut waiting) = mpsc::channel::<Box<dyn Member>>(WAITING_MAX);
         tokio::spawn(async move {
@@ -80,8 +80,8 @@ impl Writer {
         Writer { queue }
     }
 
-    /// Has a verb applied. The answer comes after its transaction is on disk. Once it is sent it is applied, whether or not
-    /// anybody still waits for the answer.
+    /// Applies a verb. Returns when its transaction is on disk. Once it is sent it is applied, whether or not the caller still waits for
+    /// the answer.
     pub(super) async fn write<T, F>(&self, wants: Wants, verb: F) -> Outcome<T>
     where
         T: Send + 'static,
@@ -93,7 +93,7 @@ impl Writer {
     }
 }
 
-/// The member of a group that writes what was recorded since the last one. If it fails, the records are lost, as they may be.
+/// The member of a group that writes the records that were added since the last one. If it fails, the records are lost, which they may be.
 fn recording(records: &Records) -> Option<Box<dyn Member>> {
     let records = records.take()?;
     let verb = move |rows: &mut Sheet<'_>| records.iter().try_for_each(|record| rows.record_reader(record));
@@ -101,9 +101,9 @@ fn recording(records: &Records) -> Option<Box<dyn Member>> {
     Some(Box::new(Request::new(Wants::default(), verb, reply)))
 }
 
-/// Lets those who were answered come back before the next group is taken. Many of them have their next commit ready as soon as they
-/// have run: without this there would be two groups, one at the database while the other one computes, each half as large. No
-/// timer: a processor that has nothing else to do comes back at once.
+/// Gives the callers that were just answered time to send their next requests. Many of them have their next commit ready as soon as they
+/// have run: without this there would be two groups, one at the database while the other one computes, each half as large. There is no
+/// timer: if the processor has nothing else to do, this returns at once.
 async fn gather(waiting: &mpsc::Receiver<Box<dyn Member>>, answered: usize) {
     if answered == 1 {
         return;
@@ -116,8 +116,8 @@ async fn gather(waiting: &mpsc::Receiver<Box<dyn Member>>, answered: usize) {
     }
 }
 
-/// Whatever waits, in the order it came: no timer, so one alone never waits. At most one verb of an agent, for a verb reads what
-/// it wrote itself and not what another one did; the others come with the next groups.
+/// The waiting requests, in the order of their arrival. There is no timer, so that a single request never waits. There is at most one verb
+/// per agent, because a verb reads its own writes but not those of another verb; the others come with the next groups.
 async fn next_group(waiting: &mut mpsc::Receiver<Box<dyn Member>>, later: &mut VecDeque<Box<dyn Member>>) -> Option<Vec<Box<dyn Member>>> {
     let mut group = Group::default();
     for member in std::mem::take(later) {
@@ -157,8 +157,8 @@ impl Group {
     }
 }
 
-/// Applies a group in one transaction; if that fails, each member in one of its own, so that none can hurt another. So it is
-/// too when the connection was lost: each verb recognises what it has already done.
+/// Applies a group in one transaction. If that fails, each member gets a transaction of its own, so that none makes another fail. The same
+/// happens when the connection was lost: each verb recognises what it has already done.
 async fn apply_group(pen: &mut Pen, group: &mut [Box<dyn Member>]) {
     if group.len() > 1 && apply_together(pen, group).await {
         return;
@@ -185,7 +185,7 @@ async fn apply_together(pen: &mut Pen, group: &mut [Box<dyn Member>]) -> bool {
     false
 }
 
-/// Applies one verb until it is done or cannot be. False if the server cannot be reached.
+/// Applies one verb until it is done or can't be. False if the server can't be reached.
 async fn apply_alone(pen: &mut Pen, alone: &mut [Box<dyn Member>]) -> bool {
     let (mut stood, since) = (0, Instant::now());
     for tries in 1..=TRIES {
@@ -217,8 +217,8 @@ async fn apply_alone(pen: &mut Pen, alone: &mut [Box<dyn Member>]) -> bool {
     true
 }
 
-/// One try. A verb that does not know its agents is rehearsed first: what it asked for then is locked and asked again, and if
-/// it asks for another head under the locks, it starts over.
+/// One attempt. A verb that does not know its agents is run without a transaction first, to discover its reads: then these heads are locked
+/// and read again. If it reads another head under the locks, it starts over.
 async fn attempt(pen: &mut Pen, alone: &mut [Box<dyn Member>]) -> Result<Ending, Trouble> {
     let mut opening = Opening::of(alone);
     if opening.heads.is_empty()

@@ -1,4 +1,4 @@
-//! The walk over runs that may be old enough to be erased, in SQLite.
+//! The scan for runs that are old enough to be erased, in SQLite.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::{
     rows::{ConversationReads, Outcome},
 };
 
-/// Below every id.
+/// Less than every id.
 const NO_LOWER_BOUND: [u8; 0] = [];
 
 impl<P: Prepared> SqliteRows<P> {
@@ -43,7 +43,7 @@ impl<P: Prepared> SqliteRows<P> {
         Ok(old.page(&self.needed_runs(&scan.tenant)?, &existing))
     }
 
-    /// The runs that open runs of a tenant go on from, or take calls over from.
+    /// The runs that open runs of a tenant continue, or whose calls they inherit.
     fn needed_runs(&self, tenant: &Tenant) -> Outcome<BTreeSet<RunId>> {
         let sql = "SELECT r.follows, r.takes FROM heads AS h INDEXED BY heads_active JOIN runs AS r ON r.run = h.run
                    WHERE h.tenant = ?1 AND h.run IS NOT NULL AND (r.follows IS NOT NULL OR r.takes IS NOT NULL)

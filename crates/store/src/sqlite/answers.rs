@@ -1,4 +1,4 @@
-//! What requests with a key were told, in SQLite.
+//! Recorded answers to requests with a key, in SQLite.
 
 use rusqlite::{Row, params};
 use windlass_kernel::{RunId, Tenant};

@@ -1,11 +1,11 @@
-//! Announced words: a log that is only appended to, with its index in memory.
+//! Deltas: a log that is only appended to, with its index in memory.
 //!
-//! Rows keyed by their run would dirty a page for every stream in every group, which was measured at twenty times the bytes. So
-//! the log has no key but its number, and who has which rows is known to this process: from one scan when the database is
-//! opened, and from every group since that was committed.
+//! Rows that are keyed by their run would dirty a page for every stream in every group, which was measured at twenty times the bytes. So
+//! the log has no key but its number. This process knows which run has which rows: from one scan when the database is opened, and from
+//! every group that was committed since.
 //!
-//! For the same reason words that are settled are not deleted one by one, each from a page of its own: a row that says so is put
-//! behind them, and when there are more settled rows than others they are swept out in the order of the log, page by page.
+//! For the same reason settled deltas are not deleted one by one, each from a page of its own. A tombstone row is appended after them, and
+//! when there are more settled rows than others they are deleted in the order of the log, page by page.
 
 use std::{
     collections::HashMap,
@@ -23,33 +23,34 @@ use super::{
 };
 use crate::rows::{Announces, DeltaRow, Outcome, is_missing};
 
-/// So often words are read anew that were settled or gone on with while they were read.
+/// How often deltas are read again because they were settled or continued during the read.
 const LOOKS_MAX: usize = 100;
 
-/// Fewer settled rows are not worth a sweep.
+/// Fewer settled rows are not worth a deletion.
 const SWEEP_MIN: usize = 4_096;
 
-/// So many rows are swept with one commit at the most: nobody shall wait for it.
+/// The most rows that are deleted with one commit, so that no request is delayed.
 const SWEEP_MAX: usize = 256;
 
 /// The index, shared by all connections of a store.
 pub(super) type Index = Arc<Mutex<Committed>>;
 
-/// What the log holds, as of the last commit.
+/// The content of the log, as of the last commit.
 #[derive(Debug, Default)]
 pub(super) struct Committed {
     runs: HashMap<RunId, Standing>,
-    /// How many rows stand.
+    /// The number of rows that are not settled.
     standing: usize,
-    /// Rows that are settled, with those that say so. An erasure deletes rows that stay listed here: the sweep then finds them gone.
+    /// Settled rows and their tombstones. An erasure deletes rows that stay listed here: the later deletion then finds none.
     settled: Vec<(i64, RunId)>,
-    /// Those of them that are being swept out, from the last one on.
+    /// The settled rows that are being deleted, from the last one on.
     sweeping: Vec<(i64, RunId)>,
-    /// The highest number ever given. None is given twice, so an index that is a moment old never points at other words.
+    /// The highest number that was ever used. Numbers are never used again, so that an index that is a moment old never points at other
+    /// deltas.
     last: i64,
 }
 
-/// The words of one run.
+/// The deltas of one run.
 #[derive(Debug, Default)]
 struct Standing {
     rows: Vec<i64>,
@@ -64,7 +65,7 @@ impl Committed {
         standing.pieces += words.pieces;
     }
 
-    /// Words that were withdrawn stand again.
+    /// Puts withdrawn deltas back.
     fn put_back(&mut self, run: RunId, withdrawn: Standing) {
         if !withdrawn.rows.is_empty() {
             self.runs.insert(run, withdrawn);
@@ -97,26 +98,26 @@ pub(super) fn scan(connection: &Connection) -> rusqlite::Result<Index> {
     Ok(Arc::new(Mutex::new(found)))
 }
 
-/// One connection's look at the index, and what its open transaction does to it.
+/// One connection's view of the index, and what its open transaction changes in it.
 pub(super) struct Deltas {
-    /// None for whoever looks at another process's database.
+    /// `None` for a reader of another process's database.
     index: Option<Index>,
     staged: HashMap<RunId, Staged>,
-    /// Runs that were found active, and whose head has not been given to anybody else since: streams ask a thousand times.
+    /// Runs that were found active and whose head has not changed hands since, because a stream asks a thousand times.
     fences: HashMap<RunId, (AgentKey, Epoch)>,
-    /// So many rows the open transaction has swept out.
+    /// The number of rows that the open transaction has deleted.
     swept: usize,
 }
 
-/// What the open transaction does to the words of one run.
+/// What the open transaction changes in the deltas of one run.
 #[derive(Default)]
 struct Staged {
-    /// Whether those that stood before are settled.
+    /// Whether the earlier deltas are settled.
     is_settled: bool,
-    /// Those that stood before, from the moment on at which readers may find in the journal that they are settled.
+    /// The earlier deltas, from the moment on at which readers may find their commit in the journal.
     withdrawn: Standing,
     added: Standing,
-    /// Rows of this transaction that are settled too, and those that say so.
+    /// Rows of this transaction that are settled too, and their tombstones.
     settled: Vec<i64>,
 }
 
@@ -129,8 +130,8 @@ impl Deltas {
         Some(self.index.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The transaction is about to be committed. Words that it settles are gone from the index first: a reader that finds them in
-    /// the journal must not find them here once more. One that finds them in neither for a moment is told of the commit.
+    /// Called before the transaction is committed. The deltas that it settles leave the index first, because a reader that finds their text
+    /// in the journal must not find it here as well. A reader that for a moment finds it in neither place is notified of the commit.
     pub(super) fn withdraw(&mut self) {
         let Some(index) = self.index.as_ref().filter(|_| self.staged.values().any(|staged| staged.is_settled)) else { return };
         let mut committed = index.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,7 +140,7 @@ impl Deltas {
         }
     }
 
-    /// The transaction is on disk.
+    /// Called when the transaction is on disk.
     pub(super) fn commit(&mut self) {
         let swept = std::mem::take(&mut self.swept);
         if self.staged.is_empty() && swept == 0 {
@@ -161,7 +162,7 @@ impl Deltas {
         }
     }
 
-    /// The transaction never was.
+    /// Called when the transaction was rolled back.
     pub(super) fn roll_back(&mut self) {
         let staged = std::mem::take(&mut self.staged);
         if !staged.is_empty()
@@ -172,11 +173,11 @@ impl Deltas {
             }
         }
         self.swept = 0;
-        // They may have been found so by what never was.
+        // They may have been found active by the transaction that was rolled back.
         self.fences.clear();
     }
 
-    /// A head is about to show another run, or another owner's.
+    /// Called before a head shows another run or another owner.
     pub(super) fn fence(&mut self, run: Option<RunId>) {
         if let Some(run) = run {
             self.fences.remove(&run);
@@ -192,7 +193,7 @@ impl Deltas {
         }
     }
 
-    /// The numbers of a run's rows; `None` if nobody knows.
+    /// The numbers of a run's rows; `None` if there is no index.
     fn rows(&self, run: RunId) -> Option<Vec<i64>> {
         let committed = self.lock()?;
         let staged = self.staged.get(&run);
@@ -220,7 +221,7 @@ impl Deltas {
         staged.added = Standing::default();
     }
 
-    /// The numbers of all rows of a run: those that stand, those that are settled, and those of the open transaction.
+    /// The numbers of all rows of a run: not settled, settled, and those of the open transaction.
     fn ever(&self, run: RunId) -> Vec<i64> {
         let Some(committed) = self.lock() else { return Vec::new() };
         let settled = committed.settled.iter().chain(&committed.sweeping).filter(|(_, of)| *of == run).map(|(n, _)| n);
@@ -229,12 +230,12 @@ impl Deltas {
         settled.chain(standing).chain(staged).copied().collect()
     }
 
-    /// The next rows to be swept out, as stretches of numbers.
+    /// The next rows to be deleted, as ranges of numbers.
     fn sweep(&mut self) -> Vec<(i64, i64)> {
         let Some(mut committed) = self.lock() else { return Vec::new() };
         if committed.sweeping.is_empty() && committed.settled.len() >= committed.standing.max(SWEEP_MIN) {
             committed.sweeping = std::mem::take(&mut committed.settled);
-            // The lowest come first: a row that says its words are settled goes after them.
+            // The lowest come first: a tombstone is deleted after the rows that it settles.
             committed.sweeping.sort_unstable_by(|one, other| other.cmp(one));
         }
         let mut stretches: Vec<(i64, i64)> = Vec::new();
@@ -269,7 +270,7 @@ impl<P: Prepared> SqliteRows<P> {
             if let Some(whole) = found.into_iter().collect() {
                 return Ok(whole);
             }
-            // The index and what this transaction sees are not of one moment.
+            // The index and the snapshot of this transaction are not from the same moment.
             if !self.look_anew().map_err(fault)? {
                 return Err(is_missing("a batch of words"));
             }
@@ -287,13 +288,13 @@ impl<P: Prepared> SqliteRows<P> {
         Ok(())
     }
 
-    /// Deletes all rows of a run whose words are settled or have just been.
+    /// Deletes all rows of a run whose deltas are settled or have just been.
     pub(super) fn delete_deltas(&mut self, run: RunId) -> Outcome<()> {
         self.settle_deltas(run)?;
         self.deltas.ever(run).into_iter().try_for_each(|n| self.change("DELETE FROM deltas WHERE n = ?1", [n]).map(drop))
     }
 
-    /// Sweeps some of what is settled out of the log, if it is time to.
+    /// Deletes some of the settled rows from the log, if it is time to.
     pub(super) fn sweep_deltas(&mut self) -> Outcome<()> {
         let stretches = self.deltas.sweep();
         if stretches.is_empty() {

@@ -1,4 +1,4 @@
-//! The statements that erase, and those that say when.
+//! The statements that erase runs, and those that find the runs that are due.
 
 use rusqlite::params;
 use windlass_kernel::{BoxId, RunId, Tenant, Timestamp};
@@ -11,7 +11,7 @@ use super::{
 use crate::rows::{Erasure, NO_MANIFEST, Outcome};
 
 impl<P: Prepared> SqliteRows<P> {
-    /// Runs whose time to be erased has come, oldest first.
+    /// Runs whose time to be erased has passed, oldest first.
     pub(super) fn erasable(&self, now: Timestamp, limit: usize) -> Outcome<Vec<(Tenant, RunId)>> {
         let sql = "SELECT tenant, run FROM runs INDEXED BY runs_erasable WHERE erase_at <= ?1 ORDER BY erase_at, run LIMIT ?2";
         let read = |row: &rusqlite::Row<'_>| Ok((word(row, 0, |text| Some(text.into()))?, id(row, 1, RunId::from_slice)?));
@@ -26,11 +26,11 @@ impl<P: Prepared> SqliteRows<P> {
 
     fn delete_run(&mut self, erasure: &Erasure) -> Outcome<()> {
         let run = erasure.run.as_bytes();
-        // A run has two boxes; the same one twice is as good as one, and none is found under no id.
+        // A run has two boxes. Giving the same one twice does no harm, and an empty id finds none.
         let nth = |boxes: &[BoxId], index: usize| boxes.get(index).map(|id| *id.as_bytes());
         let of = |boxes: &[BoxId]| (nth(boxes, 0), nth(boxes, 1));
         let (gone, kept) = (of(&erasure.gone), of(&erasure.kept));
-        // Copies of what parents have stand below zero: those items are not its own.
+        // Copies from the parents have positions below zero: those items do not belong to the run.
         let items = "DELETE FROM items WHERE item IN (
                          SELECT item FROM inbox INDEXED BY inbox_run WHERE run = ?1 AND item IS NOT NULL
                          UNION SELECT item FROM calls WHERE run = ?1

@@ -1,4 +1,4 @@
-//! Erasing a tenant whole, in batches.
+//! Erasing a whole tenant, in batches.
 
 use rusqlite::params;
 use windlass_kernel::{RunId, Tenant};
@@ -11,8 +11,8 @@ use super::{
 };
 use crate::rows::{Outcome, Reads};
 
-/// Tables that are looked through in the order of their keys, because no index of theirs begins with the tenant: how a page of keys is read,
-/// and what is deleted for each key that is the tenant's.
+/// Tables that are read in the order of their keys, because none of their indexes begins with the tenant: how a page of keys is read, and
+/// what is deleted for each key of the tenant.
 const LOOKED_THROUGH: [(&str, &[&str]); 3] = [
     (
         "SELECT conversation, tenant = ?1 FROM conversations WHERE conversation > ?2 ORDER BY conversation LIMIT ?3",
@@ -25,7 +25,7 @@ const LOOKED_THROUGH: [(&str, &[&str]); 3] = [
     ("SELECT item, tenant = ?1 FROM items WHERE item > ?2 ORDER BY item LIMIT ?3", &["DELETE FROM items WHERE item = ?1"]),
 ];
 
-/// What goes with each run.
+/// The tables whose rows are deleted with each run.
 const OF_RUN: [&str; 6] = [
     "DELETE FROM stretches WHERE run = ?1",
     "DELETE FROM calls WHERE run = ?1",
@@ -35,7 +35,7 @@ const OF_RUN: [&str; 6] = [
     "DELETE FROM runs WHERE run = ?1",
 ];
 
-/// Tables that are found by the tenant: at most so many rows of each.
+/// Tables that are found by the tenant: at most this many rows of each.
 const BY_TENANT: [&str; 8] = [
     "DELETE FROM inbox WHERE n IN (SELECT n FROM inbox WHERE tenant = ?1 AND run IS NULL LIMIT ?2)",
     "DELETE FROM answers WHERE tenant = ?1 AND key IN (SELECT key FROM answers WHERE tenant = ?1 LIMIT ?2)",
@@ -47,13 +47,13 @@ const BY_TENANT: [&str; 8] = [
     "DELETE FROM tenants WHERE tenant = ?1 AND ?2 > 0",
 ];
 
-/// The runs, each table of `LOOKED_THROUGH`, and the rest.
+/// The stages: the runs, each table of `LOOKED_THROUGH`, and the rest.
 const LAST_STAGE: u8 = 1 + LOOKED_THROUGH.len() as u8;
 
 impl<P: Prepared> SqliteRows<P> {
-    /// Erases a batch of what a tenant has. What is deleted is overwritten.
+    /// Erases a batch of a tenant's rows. What is deleted is overwritten.
     pub(super) fn erase_tenant(&mut self, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Outcome<TenantErasure> {
-        // The runs that begin or end in this transaction are counted too, so that no content of an open run is deleted.
+        // Runs that begin or end in this transaction count too, so that no content of an open run is deleted.
         let open = self.open_runs(tenant)?;
         if open > 0 {
             return Ok(TenantErasure::OpenRuns(open));

@@ -1,8 +1,8 @@
-//! Folding the write-ahead log back into the database.
+//! Checkpoints: copying the write-ahead log back into the database.
 //!
-//! A thread of its own does it, beside the writer: copying thousands of pages and flushing them takes so long that everybody who
-//! waits for a commit would notice. What comes into the log meanwhile is little. The writer folds that itself, between two groups,
-//! for only a log that is folded to its last page begins anew.
+//! A thread of its own does this beside the writer, because copying and flushing thousands of pages would delay every request that waits
+//! for a commit. Meanwhile the log grows by a little. The writer itself copies these last pages between two groups, because only a log that
+//! is copied to its last page starts again from its beginning.
 
 use std::{
     path::Path,
@@ -19,27 +19,27 @@ use tokio::sync::oneshot;
 
 use super::open::{OpenError, set_up};
 
-/// Pages in the log at which it is folded: 16 MB. Pages that changed often are folded once; and what is flushed at once does not keep
-/// the device from the writer for long.
+/// The length of the log at which a checkpoint begins, in pages: 16 MB. Pages that changed often are copied once, and one flush of that
+/// size does not block the device for long.
 const FOLD_AT: u32 = 4_000;
 
-/// How much longer the log gets before another try, if readers have kept it from beginning anew.
+/// How many more pages the log gets before the next attempt, if readers kept it from starting again.
 const AGAIN_AFTER: u32 = 1_000;
 
-/// How long the log may get while it is folded. A writer that is so much faster has to wait.
+/// The longest that the log may get during a checkpoint. A writer that is faster has to wait.
 const PAGES_MAX: u32 = 4 * FOLD_AT;
 
-/// Pages that the writer can fold without anybody noticing.
+/// Pages that the writer can copy without a noticeable delay.
 const REST: u32 = 64;
 
-/// How often the thread goes after a writer that goes on writing.
+/// How many passes the thread makes over what the writer appended meanwhile.
 const ROUNDS: u32 = 4;
 
-/// When the log is folded, and by whom.
+/// Decides when a checkpoint is made, and by which thread.
 pub(super) struct Folding {
-    /// Pages in the log after the last commit.
+    /// The number of pages in the log after the last commit.
     pages: Arc<AtomicU32>,
-    /// At which number of them it is folded next.
+    /// The number of pages at which the next checkpoint begins.
     next: u32,
     is_under_way: bool,
     orders: mpsc::Sender<Order>,
@@ -47,22 +47,22 @@ pub(super) struct Folding {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread is asked for.
+/// An order to the thread.
 enum Order {
-    /// Fold, and tell the writer.
+    /// Make a checkpoint and notify the writer.
     Fold,
-    /// Fold, and tell this one.
+    /// Make a checkpoint and notify the sender.
     FoldFor(oneshot::Sender<()>),
     End,
 }
 
-/// Has the log folded for somebody who is not the writer.
+/// Requests checkpoints for a caller that is not the writer.
 pub(super) struct Folder {
     orders: mpsc::Sender<Order>,
 }
 
 impl Folder {
-    /// Returns when all but the last pages of the log are folded, or the thread has ended.
+    /// Returns when all but the last pages of the log are copied, or the thread has ended.
     pub(super) async fn fold(&self) {
         let (reply, folded) = oneshot::channel();
         if self.orders.send(Order::FoldFor(reply)).is_ok() {
@@ -73,7 +73,7 @@ impl Folder {
 }
 
 impl Folding {
-    /// Starts the thread for a database whose writer has this connection. From here on the connection folds nothing by itself.
+    /// Starts the thread for the database of the writer's connection. That connection makes no checkpoints of its own any more.
     pub(super) fn start(path: &Path, writer: &mut Connection) -> Result<Self, OpenError> {
         let connection = Connection::open(path)?;
         set_up(&connection)?;
@@ -93,7 +93,7 @@ impl Folding {
                     Order::End => return,
                 };
                 fold_most(&connection);
-                // Who asked may be gone: the log is folded all the same.
+                // The receiver may be gone: the checkpoint is made all the same.
                 let _ = reply.map_or_else(|| tell.send(()).ok(), |reply| reply.send(()).ok());
             }
         };
@@ -102,18 +102,18 @@ impl Folding {
         Ok(Folding { pages, next: FOLD_AT, is_under_way: false, orders, done, thread: Some(thread) })
     }
 
-    /// Whoever is not the writer asks here.
+    /// A handle for callers that are not the writer.
     pub(super) fn folder(&self) -> Folder {
         Folder { orders: self.orders.clone() }
     }
 
-    /// Has the log folded if it is time for that, after a commit of the writer's.
+    /// Begins or ends a checkpoint if it is time for that, after a commit of the writer.
     pub(super) fn after_commit(&mut self, writer: &Connection) {
         let pages = self.pages.load(Ordering::Relaxed);
         if self.is_under_way {
             self.finish(writer, pages);
         } else if pages + AGAIN_AFTER < self.next {
-            // It has begun anew.
+            // The log has started again.
             self.next = FOLD_AT;
         } else if pages >= self.next {
             self.is_under_way = self.orders.send(Order::Fold).is_ok();
@@ -123,7 +123,7 @@ impl Folding {
         }
     }
 
-    /// Goes on when the thread is done.
+    /// Copies the last pages once the thread is done.
     fn finish(&mut self, writer: &Connection, pages: u32) {
         let told = if pages < PAGES_MAX { self.done.try_recv() } else { self.done.recv().map_err(Into::into) };
         if told != Err(mpsc::TryRecvError::Empty) {
@@ -140,9 +140,9 @@ impl Folding {
 
 impl Drop for Folding {
     fn drop(&mut self) {
-        // A thread that has ended hears nothing.
+        // A thread that has ended receives nothing.
         let _ = self.orders.send(Order::End);
-        // Its connection must be closed before the writer's: the last one folds all there is.
+        // Its connection must be closed before the writer's, because the last connection to close makes a full checkpoint.
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -151,7 +151,7 @@ impl Drop for Folding {
     }
 }
 
-/// Folds until the writer is hardly ahead.
+/// Copies the log until the writer is hardly ahead.
 fn fold_most(connection: &Connection) {
     let mut folded = 0;
     for _ in 0..ROUNDS {
@@ -162,13 +162,13 @@ fn fold_most(connection: &Connection) {
     }
 }
 
-/// Folds what is in the log and no reader needs: how many of its pages are folded then.
+/// Copies the pages that no reader needs any more. Returns how many pages of the log are copied then.
 fn fold(connection: &Connection) -> Option<u32> {
-    // What cannot be folded now, on a full disk say, stays in the log, where everybody finds it.
+    // Pages that can't be copied now, as on a full disk, stay in the log, where all connections find them.
     let folded = connection.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)").and_then(|mut fold| fold.query_row([], |row| row.get(2)));
     let folded: i64 =
         folded.inspect_err(|error| tracing::warn!(%error, "the write-ahead log cannot be folded back into the database")).ok()?;
-    // Less than nothing: somebody else folds, a stranger's tool perhaps.
+    // A negative number: another connection makes a checkpoint, perhaps a tool of the operator.
     u32::try_from(folded).ok()
 }
 
@@ -194,7 +194,7 @@ mod tests {
             Log { folding, writer, path }
         }
 
-        /// Writes that many pages; the longest that the log was.
+        /// Writes that many pages. Returns the greatest length of the log.
         fn write(&mut self, pages: u32) -> u32 {
             let longest = (0..pages / MEGABYTE).map(|_| {
                 self.writer.execute("INSERT INTO blobs VALUES (zeroblob(1 << 20))", []).unwrap();
@@ -226,7 +226,7 @@ mod tests {
         let longest = log.write(2 * FOLD_AT);
         assert!(longest >= 2 * FOLD_AT - MEGABYTE, "nothing that is read is lost: {longest}");
         reader.execute_batch("COMMIT").unwrap();
-        // It takes the thread a while, in which the log grows; but not for ever.
+        // The thread needs a while, in which the log grows; but not for ever.
         let begins_anew = (0..PAGES_MAX / MEGABYTE).any(|_| log.write(MEGABYTE) < FOLD_AT);
         assert!(begins_anew, "{} pages are left", log.pages());
     }

@@ -1,5 +1,5 @@
-//! How requests become groups: what came while the last group was written is the next one, and whoever comes while it is applied
-//! joins it as long as somebody is waited for.
+//! Group commit: the requests that arrived while the last group was written are the next group, and requests that arrive while it is
+//! applied join it, as long as the writer waits for any.
 
 use std::{
     sync::{
@@ -12,33 +12,33 @@ use std::{
 
 use tokio::sync::mpsc;
 
-/// Requests that share a transaction at the most.
+/// The most requests in a transaction.
 pub(super) const GROUP_MAX: usize = 256;
 
-/// Words alone are not committed sooner after the last commit began. A thousand streams would have a commit each, of which one
-/// in a hundred and fifty does as well; and whoever reads along cannot tell.
+/// A group that only has deltas is committed no sooner than this after the last commit began. A thousand streams would otherwise have a
+/// commit each, where one for a hundred and fifty of them does as well; readers do not notice the delay.
 const DELTA_PAUSE: Duration = Duration::from_millis(3);
 
-/// So many requests at once are a crowd.
+/// From this many requests on a group counts as large.
 const CROWD: usize = 8;
 
-/// A crowd that was just answered is back within about the time of a flush or two. It is worth waiting for: otherwise those who came
-/// while the others were written and those who were written take turns for ever, and every page they share is written twice.
+/// The senders of a large group send their next requests within about one or two flushes. It is worth waiting for them: otherwise two
+/// groups would alternate for ever, one being sent while the other is written, and every page that they share would be written twice.
 const CROWD_PAUSE: Duration = Duration::from_micros(600);
 
-/// A request that may be able to wait for company.
+/// A request that may be able to wait for others.
 pub(super) trait Waits {
     fn may_wait(&self) -> bool;
 }
 
-/// At which length of the queue a writer that sleeps wants to be woken.
+/// The length of the queue at which a sleeping writer wants to be woken.
 #[derive(Clone, Default)]
 pub(super) struct Wakes {
     at: Arc<AtomicUsize>,
 }
 
 impl Wakes {
-    /// Wakes the writer if it wants to know that so many wait.
+    /// Wakes the writer if the queue has the length that it waits for.
     pub(super) fn wake(&self, writer: &Thread, waiting: usize) {
         if waiting >= self.at.load(SeqCst) {
             writer.unpark();
@@ -46,13 +46,13 @@ impl Wakes {
     }
 }
 
-/// The queue, and what is known of those who will come.
+/// The queue, and what is known of the requests that will follow.
 pub(super) struct Gathering<M> {
     waiting: mpsc::Receiver<M>,
     wakes: Wakes,
-    /// When words alone may be written again.
+    /// The earliest time at which deltas alone may be written again.
     next_words: Instant,
-    /// How many may be back soon, and until when they are waited for.
+    /// How many senders may return soon, and until when they are waited for.
     crowd: (usize, Instant),
 }
 
@@ -62,7 +62,7 @@ impl<M: Waits> Gathering<M> {
         Gathering { waiting, wakes, next_words: now, crowd: (0, now) }
     }
 
-    /// Begins the next group with whoever waits, or is the next to come. False if none will.
+    /// Begins the next group with the waiting requests, or waits for the next one. False if all senders are dropped.
     pub(super) fn begin(&mut self, group: &mut Vec<M>) -> bool {
         let first = self.waiting.blocking_recv();
         group.extend(first);
@@ -70,8 +70,9 @@ impl<M: Waits> Gathering<M> {
         !group.is_empty()
     }
 
-    /// Waits until somebody joins the group; those it has already may be applied meanwhile. False once it is to be committed: words
-    /// wait until their time has come, or something else has; anything else only for a crowd that was just answered.
+    /// Waits until a request joins the group; the requests that it has may be applied meanwhile. False once the group is to be committed.
+    /// Deltas alone wait until their time or for another request; a group with anything else only waits for the senders that were just
+    /// answered.
     pub(super) fn is_joined(&mut self, group: &mut Vec<M>) -> bool {
         loop {
             let is_words = group.iter().all(Waits::may_wait);
@@ -85,10 +86,10 @@ impl<M: Waits> Gathering<M> {
             if self.take(group) {
                 return true;
             }
-            // Half of those who are missing are worth waking up for.
+            // It is worth waking up for half of the missing requests.
             let missing = if is_words { 1 } else { (enough - group.len()).div_ceil(2) };
             self.wakes.at.store(missing, SeqCst);
-            // Whoever came before it was told did not wake it.
+            // Requests that arrived before the threshold was set did not wake it.
             if self.waiting.len() < missing {
                 std::thread::park_timeout(pause);
             }
@@ -98,7 +99,7 @@ impl<M: Waits> Gathering<M> {
         }
     }
 
-    /// Takes whatever waits. False if nothing does.
+    /// Takes the waiting requests. False if there are none.
     fn take(&mut self, group: &mut Vec<M>) -> bool {
         let before = group.len();
         while group.len() < GROUP_MAX
@@ -109,7 +110,7 @@ impl<M: Waits> Gathering<M> {
         group.len() > before
     }
 
-    /// Those who are answered now may be back soon, with those who wait already.
+    /// Records that the senders of this group, and of the waiting requests, may return soon.
     pub(super) fn answered(&mut self, group: &[M]) {
         let count = group.iter().filter(|member| !member.may_wait()).count() + self.waiting.len();
         let pause = if count < CROWD { Duration::ZERO } else { CROWD_PAUSE };
@@ -121,7 +122,7 @@ impl<M: Waits> Gathering<M> {
 mod tests {
     use super::*;
 
-    /// Words may wait, anything else may not.
+    /// Deltas may wait, other requests may not.
     const WORDS: bool = true;
     const OTHER: bool = false;
 
@@ -131,7 +132,7 @@ mod tests {
         }
     }
 
-    /// One that waits a second, be it for words' time to come or for a crowd of so many.
+    /// A writer that waits up to a second, for the time of deltas or for this many requests.
     struct Patient {
         group: Vec<bool>,
         crowd: usize,

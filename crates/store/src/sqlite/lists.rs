@@ -1,4 +1,4 @@
-//! The statements that lists are read with, in SQLite.
+//! The statements for lists, in SQLite.
 
 use bytes::Bytes;
 use rusqlite::{Row, params};
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::rows::{ListReads, Outcome, RunRow};
 
-/// Above every run's id.
+/// Greater than every id of a run.
 const NO_BOUND: [u8; 17] = [0xff; 17];
 
 impl<P: Prepared> ListReads for SqliteRows<P> {

@@ -55,12 +55,12 @@ pub use open::{OpenError, create_private_folder};
 pub use vacuum::{Vacuumed, vacuum_sqlite};
 pub use views::SqliteViews;
 
-/// Connections beside the writer.
+/// Connections besides the writer's.
 const READERS: usize = 3;
 
-/// A store in a SQLite database. Dropping it writes what was sent, then frees the database for the next server.
+/// A store in a SQLite database. Dropping it writes what was sent, then unlocks the database for the next server.
 pub struct SqliteStore {
-    // Readers go first: the last connection to close folds the log back into the database, and that must be the writer's.
+    // Dropped first: the last connection to close makes a full checkpoint, and that must be the writer's.
     readers: Readers,
     writer: Writer,
     signs: SignsOfLife,
@@ -73,13 +73,13 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the database, which is made with its folder if it is not there. It is refused, untouched, if another server has
-    /// it or if a newer version wrote it.
+    /// Opens the database. It is made with its folder if it does not exist. It is refused unchanged if another server has it open or a
+    /// newer version wrote it.
     pub fn open(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self, OpenError> {
         Self::open_with(path.as_ref(), options, None)
     }
 
-    /// The same, for a server that seals with these keys: it is refused if none of them opens the canary of the database.
+    /// Like `open`, for a server that seals with these keys: it is refused if none of them opens the canary of the database.
     pub fn open_sealed(path: impl AsRef<Path>, options: StoreOptions, keys: &dyn SealKeys) -> Result<Self, OpenError> {
         Self::open_with(path.as_ref(), options, Some(keys))
     }
@@ -108,17 +108,17 @@ impl SqliteStore {
         })
     }
 
-    /// Reports commits to this meter from here on.
+    /// Reports all later commits to this meter.
     pub fn measure(&self, meter: Arc<dyn Meter>) {
         self.measured.set(meter);
     }
 
-    /// This start of this process: no other ever has the same.
+    /// The number of this start of this process, which is never used again.
     pub fn node(&self) -> NodeId {
         self.node
     }
 
-    /// The secret by which ids that the API shows are computed.
+    /// The secret from which the ids in the API are computed.
     pub fn id_key(&self) -> [u8; 32] {
         self.id_key
     }
@@ -159,7 +159,7 @@ impl Store for SqliteStore {
     }
 
     async fn beat(&self, _: NodeId, _: u64) -> Result<Vec<NodeId>, StoreError> {
-        // The process that has locked the file is the only one that lives.
+        // Only the process that has locked the file is alive.
         self.signs.give();
         Ok(Vec::new())
     }
@@ -218,11 +218,11 @@ impl Store for SqliteStore {
         if !self.truncation.is_due(now) {
             return Ok(());
         }
-        // Most of it is copied beside the writer, which is kept for the rest alone.
+        // Most of it is copied beside the writer, which then is only delayed for the rest.
         self.folder.fold().await;
         self.truncation.ask(now);
         self.writer.write(|_| Ok(())).await?;
-        // It empties the log after that commit and before this one.
+        // The writer empties the log after that commit and before this one.
         self.writer.write(|_| Ok(())).await
     }
 
@@ -253,7 +253,7 @@ impl Store for SqliteStore {
     }
 
     async fn flush_readers(&self) -> Result<(), StoreError> {
-        // Any commit writes them.
+        // Any commit writes the records.
         self.writer.write(|_| Ok(())).await
     }
 

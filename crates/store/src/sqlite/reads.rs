@@ -245,7 +245,7 @@ impl<P: Prepared> Reads for SqliteRows<P> {
     }
 
     fn journal(&self, run: RunId, from: u64, limit: usize) -> Outcome<Vec<JournalRow>> {
-        // The first stretch may have begun before.
+        // The first batch of events may begin before the first event of the page.
         let sql = "SELECT first, epoch, at, version, events FROM stretches
                    WHERE run = ?1 AND first >= coalesce((SELECT max(first) FROM stretches WHERE run = ?1 AND first <= ?2), ?2)
                    ORDER BY first LIMIT ?3";
@@ -302,7 +302,7 @@ impl<P: Prepared> Reads for SqliteRows<P> {
             );
             found = self.all(sql, params![key.0, key.1, int(page.after), as_limit(page.limit)], message)?;
         }
-        // Told by run, in the order of the runs: then every page is a walk over two indexes.
+        // Read run by run, in the order of the runs: then every page is a scan of two indexes.
         let sql = concat!(
             "SELECT ",
             message_columns!(),
@@ -332,13 +332,13 @@ impl<P: Prepared> Reads for SqliteRows<P> {
     }
 
     fn claims(&self, run: RunId) -> Outcome<Vec<(CallNumber, Timestamp)>> {
-        // A long run has many calls, of which few are held.
+        // A long run has many calls, of which few are claimed.
         let sql = "SELECT call, lease_until FROM calls INDEXED BY calls_claimed WHERE run = ?1 AND status = 'claimed' ORDER BY call";
         self.all(sql, [run.as_bytes()], |row| Ok((CallNumber(small(row, 0)?), time(row, 1)?)))
     }
 
     fn waiting_calls(&self, tenant: &Tenant, tool: &ToolName, now: Timestamp, limit: usize) -> Outcome<Vec<CallRow>> {
-        // CROSS JOIN keeps the order of the loops: the line of waiting calls first, then each one's head.
+        // CROSS JOIN keeps the order of the loops: the waiting calls in their order first, then the head of each one.
         let sql = concat!(
             "SELECT ",
             call_columns!(),
@@ -387,7 +387,7 @@ impl<P: Prepared> Reads for SqliteRows<P> {
     }
 
     fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Outcome<Vec<(i64, ItemRow)>> {
-        // A left join, so that an item that is gone is an error and not a gap.
+        // A left join, so that a missing item is an error and not a gap.
         let sql = "SELECT r.position, i.item, i.kind, i.hash, i.content FROM box_rows AS r LEFT JOIN items AS i ON i.item = r.item
                    WHERE r.box = ?1 AND r.position >= ?2 AND r.position < ?3 ORDER BY r.position LIMIT ?4";
         self.all(sql, params![id.as_bytes(), from, below, as_limit(limit)], |row| Ok((row.get(0)?, item(row, 1)?)))
@@ -403,7 +403,7 @@ impl<P: Prepared> Reads for SqliteRows<P> {
     }
 
     fn orphans(&self, node: NodeId, after: Option<&AgentKey>, limit: usize) -> Outcome<Vec<AgentKey>> {
-        // No agent has an empty name, so the first page begins after that.
+        // No agent has an empty name, so that the first page begins after the empty name.
         let (tenant, name) = after.map_or(("", ""), |after| (after.tenant.as_str(), after.agent.as_str()));
         let sql = "SELECT tenant, agent FROM heads
                    WHERE (tenant, agent) > (?1, ?2) AND quarantined IS NULL AND owner IS NOT ?3

@@ -29,7 +29,7 @@ impl<P: Prepared> RequestReads for SqliteRows<P> {
 }
 
 impl<P: Prepared> SqliteRows<P> {
-    /// Requests of every other node: on SQLite no other one lives.
+    /// Open requests of every other node: with SQLite only one node is alive.
     pub(super) fn lost_requests(&self, node: NodeId, limit: usize) -> Outcome<Vec<OpenRequest>> {
         let sql = "SELECT tenant, hash, run, node, left_at FROM requests WHERE node <> ?1 LIMIT ?2";
         self.all(sql, params![int(node.0), int(limit as u64)], request)

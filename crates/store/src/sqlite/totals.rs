@@ -9,7 +9,7 @@ use crate::rows::Outcome;
 impl SqliteRows {
     pub(super) fn totals(&self) -> Outcome<StoreTotals> {
         let count = |sql| self.one(sql, [], |row| row.get::<_, i64>(0)).map(|found| found.unwrap_or(0).unsigned_abs());
-        // Two questions, so that each is answered from the index of its status.
+        // Two queries, so that each uses the index of its status.
         let calls = "SELECT tool, count(*) FROM calls WHERE status = 'waiting' GROUP BY tool
                      UNION ALL SELECT tool, count(*) FROM calls WHERE status = 'claimed' GROUP BY tool";
         let open_calls = self.all(calls, [], |row| {

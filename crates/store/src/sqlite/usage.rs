@@ -1,4 +1,4 @@
-//! Usage in SQLite: the list of ended runs that are in no sum, the sums, and what quotas are measured by.
+//! Usage in SQLite: the list of ended runs that are in no sum, the sums, and the measures for quotas.
 
 use rusqlite::{Row, params};
 use windlass_kernel::{ItemId, RunId, Tenant};
@@ -14,7 +14,7 @@ use crate::{
     usage::{Uncounted, usage_of},
 };
 
-/// Below and above every id.
+/// Less than every id, and greater than every id.
 const NO_LOWER_BOUND: [u8; 0] = [];
 const NO_UPPER_BOUND: [u8; 17] = [0xff; 17];
 
@@ -25,9 +25,9 @@ impl<P: Prepared> UsageRows for SqliteRows<P> {
 }
 
 impl<P: Prepared> SqliteRows<P> {
-    /// What ended runs add to the sums that are in none yet.
+    /// The usage of ended runs that are in no sum yet.
     pub(super) fn uncounted_usage(&self, node: NodeId, limit: usize) -> Outcome<Vec<RunUsage>> {
-        // Items at positions below zero are copies of what parents have.
+        // Items at positions below zero are copies from the parents.
         let sql = "SELECT u.tenant, u.run, (
                        SELECT coalesce(sum(length(i.content)), 0) FROM box_rows AS b JOIN items AS i ON i.item = b.item
                        WHERE b.box IN (r.context, r.output) AND b.position >= 0), u.model
@@ -41,7 +41,7 @@ impl<P: Prepared> SqliteRows<P> {
 
     /// Adds rows to the sums, if all these runs are still on the list.
     pub(super) fn add_usage(&self, runs: &[RunId], rows: &[UsageRow]) -> Outcome<bool> {
-        // Asked first: a verb that writes nothing lets its group stand.
+        // Read before writing: a verb that writes nothing does not make its group fail.
         for run in runs {
             if self.one("SELECT 1 FROM usage_uncounted WHERE run = ?1", [run.as_bytes()], |_| Ok(()))?.is_none() {
                 return Ok(false);
@@ -117,7 +117,7 @@ impl<P: Prepared> SqliteRows<P> {
         self.all("SELECT tenant FROM tenants ORDER BY tenant", [], |row| word(row, 0, |text| Some(text.into())))
     }
 
-    /// The length of a blob stands in the head of its row, so that no content is read.
+    /// The length of a blob is in the header of its row, so that no content is read.
     pub(super) fn item_bytes(&self, scan: &ItemScan) -> Outcome<ItemBytes> {
         let after = scan.after.as_ref().map_or(NO_LOWER_BOUND.as_slice(), |item| ItemId::as_bytes(item));
         let up_to = scan.up_to.as_ref().map_or(NO_UPPER_BOUND.as_slice(), |item| ItemId::as_bytes(item));

@@ -1,4 +1,4 @@
-//! The one writer. It takes whatever waits, applies it in one transaction, and answers after the flush.
+//! The one writer. It takes the waiting requests, applies them in one transaction, and answers after the flush.
 
 use std::{
     fs::File,
@@ -25,20 +25,20 @@ use crate::{
     rows::{Outcome, RequestRows},
 };
 
-/// Requests that may wait; more make their senders wait.
+/// Requests that may wait. Beyond them, senders wait.
 const WAITING_MAX: usize = 1_024;
 
-/// The way to the writer thread.
+/// The sender's side of the writer's queue.
 pub(super) struct Writer {
     /// `None` once the store is being dropped.
     queue: Option<mpsc::Sender<Box<dyn Member>>>,
     wakes: Wakes,
-    /// Records for the next commit, whatever it is.
+    /// Records for the next commit.
     records: Records,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the writer has for itself.
+/// What the writer's thread needs.
 pub(super) struct Seat {
     pub(super) connection: Connection,
     pub(super) node: NodeId,
@@ -49,7 +49,7 @@ pub(super) struct Seat {
     pub(super) lock: File,
 }
 
-/// The rows that the writer writes.
+/// The rows that the writer changes.
 pub(super) type Written<'c> = SqliteRows<Kept<'c>>;
 
 impl Writer {
@@ -74,12 +74,12 @@ impl Writer {
         Ok(Writer { queue: Some(queue), wakes, records, thread: Some(thread) })
     }
 
-    /// Has a record written with the next commit.
+    /// Adds a record, which is written with the next commit.
     pub(super) fn record(&self, record: ReaderRecord) {
         self.records.push(record);
     }
 
-    /// Has a verb applied. The answer comes after its transaction is on disk.
+    /// Applies a verb. Returns when its transaction is on disk.
     pub(super) async fn write<T, F>(&self, verb: F) -> Outcome<T>
     where
         T: Send + 'static,
@@ -88,7 +88,7 @@ impl Writer {
         self.send(verb, false).await
     }
 
-    /// The same for what may wait a moment for company.
+    /// The same for a request that may wait for others.
     pub(super) async fn write_later<T, F>(&self, verb: F) -> Outcome<T>
     where
         T: Send + 'static,
@@ -116,7 +116,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.queue = None;
-        // What was sent is still written, and the lock is free when this returns.
+        // Everything that was sent is still written, and the lock is free when this returns.
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -131,11 +131,11 @@ fn gone() -> StoreError {
 
 /// One request of a group. It can be applied again after a rollback.
 pub(super) trait Member: Waits + Send {
-    /// Applies the verb and keeps what came of it. False if the transaction must be rolled back.
+    /// Applies the verb and keeps the outcome. False if the transaction must be rolled back.
     fn apply(&mut self, rows: &mut Written<'_>) -> bool;
-    /// Replaces what came of it: the transaction around it failed.
+    /// Replaces the outcome, because the transaction around it failed.
     fn fail(&mut self, error: StoreError);
-    /// Tells whoever asked.
+    /// Sends the outcome to the caller.
     fn answer(self: Box<Self>);
 }
 
@@ -160,10 +160,10 @@ impl<T, F> Waits for Request<T, F> {
 
 impl<T: Send, F: Fn(&mut Written<'_>) -> Outcome<T> + Send> Member for Request<T, F> {
     fn apply(&mut self, rows: &mut Written<'_>) -> bool {
-        // A panic in one verb must not end the writer: its transaction is rolled back like any other failure.
+        // A panic in one verb must not end the writer: its transaction is rolled back as after any other failure.
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.verb)(rows)))
             .unwrap_or_else(|_| Err(StoreError::Corrupt("a verb panicked in the writer".into())));
-        // A guard that fails has written nothing, so the group goes on.
+        // A verb whose guard failed has written nothing, so the group continues.
         let may_stand = match &outcome {
             Ok(_) | Err(StoreError::Fenced) => true,
             Err(StoreError::Unavailable(_) | StoreError::Corrupt(_)) => false,
@@ -177,7 +177,7 @@ impl<T: Send, F: Fn(&mut Written<'_>) -> Outcome<T> + Send> Member for Request<T
     }
 
     fn answer(self: Box<Self>) {
-        // Whoever asked may be gone; what is written is written.
+        // The caller may be gone; the verb is applied all the same.
         let _ = self.reply.send(self.outcome.unwrap_or_else(|| Err(gone())));
     }
 }
@@ -202,7 +202,7 @@ fn write_all(
     }
 }
 
-/// The member of a group that writes what was recorded since the last one. If it fails, the records are lost, as they may be.
+/// The member of a group that writes the records that were added since the last one. If it fails, the records are lost, which they may be.
 fn recording(records: &Records) -> Option<Box<dyn Member>> {
     let records = records.take()?;
     let verb = move |rows: &mut Written<'_>| records.iter().try_for_each(|record| rows.record_reader(record));
@@ -212,8 +212,8 @@ fn recording(records: &Records) -> Option<Box<dyn Member>> {
 
 type Group = Vec<Box<dyn Member>>;
 
-/// Applies a group in one transaction, with those who join it on the way; if that fails, each member in one of its own, so that
-/// none can hurt another.
+/// Applies a group in one transaction, with the requests that join it meanwhile. If that fails, each member gets a transaction of its own,
+/// so that none makes another fail.
 fn apply_group(rows: &mut Written<'_>, group: &mut Group, is_joined: impl FnMut(&mut Group) -> bool) {
     if !apply_together(rows, group, is_joined) {
         rows.roll_back();

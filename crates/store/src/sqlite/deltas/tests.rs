@@ -13,7 +13,7 @@ fn run(number: u8) -> RunId {
     RunId::from_slice(&[number; 16]).unwrap()
 }
 
-/// A database in which the runs below `runs` are active, each of an agent of its own.
+/// A database in which the runs with numbers below `runs` are active, each of an agent of its own.
 fn rows(runs: u8) -> SqliteRows {
     let connection = Connection::open_in_memory().unwrap();
     connection.execute_batch(include_str!("../../../migrations/0001_init.sql")).unwrap();
@@ -43,7 +43,7 @@ fn stored(rows: &SqliteRows) -> u32 {
     rows.one("SELECT count(*) FROM deltas", [], |row| row.get(0)).unwrap().unwrap()
 }
 
-/// What the index says must be what a scan of the log says.
+/// The index must equal what a scan of the log finds.
 fn check(rows: &SqliteRows, runs: u8) {
     let scanned = rows.scan_deltas().unwrap();
     let (scanned, index) = (scanned.lock().unwrap(), rows.deltas.lock().unwrap());
@@ -142,7 +142,7 @@ fn settled_words_are_swept_out_and_others_stay() {
     const RUNS: u8 = 8;
     let mut rows = rows(RUNS);
     let mut standing = [0; RUNS as usize];
-    // One of them is never settled, and its rows are all over the log.
+    // One run is never settled, and its rows are all over the log.
     for round in 0..4_000_u32 {
         commit(&mut rows, |rows| {
             for number in 0..RUNS {
