@@ -10,7 +10,7 @@ use super::{
     fixtures::{HANDED_BACK, Kit, START, agent, calls, foreign, says},
 };
 
-/// Longer than the note of any run of the agents API.
+/// A note that is longer than that of any run of the agents API.
 const NOTE_OF_A_RESPONSE: &[u8] = b"a note of the Responses API";
 
 /// A scan of the tenant that most cases use, in pages of one run.
@@ -37,7 +37,7 @@ async fn both(store: &Arc<dyn Full>, at: Timestamp) -> Vec<RunId> {
     found(store, scan(Cutoffs { responses: Some(at), runs: Some(at) })).await
 }
 
-/// Begins a run with a note, accepted at a time.
+/// Begins a run with a note, accepted at that time.
 async fn begin(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey, note: Option<&'static [u8]>, at: Timestamp) -> RunId {
     let mut new = kit.new_run(agent, at);
     new.note = note.map(bytes::Bytes::from_static);
@@ -50,7 +50,7 @@ async fn enqueue(store: &Arc<dyn Full>, new: NewRun) -> RunId {
     run
 }
 
-/// Age counts from the end of a run. Open runs, erased ones, those that were not to be stored and those of other tenants are not found.
+/// The age counts from the end of a run. Open runs, erased runs, runs that are not to be stored and runs of other tenants are not found.
 pub async fn tm_13_old_runs_of_each_api_are_found_in_their_order(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let at = |ms| START.plus_ms(ms);
@@ -89,8 +89,7 @@ pub async fn tm_13_old_runs_of_each_api_are_found_in_their_order(store: Arc<dyn 
     assert_eq!(both(&store, at(40)).await, [b, c, last], "what is erased is not found again");
 }
 
-/// A run that waited for its client is needed by its follow-up, and one whose calls are taken over by the run that takes them. Runs that
-/// wait in a queue count as open.
+/// A run that waited for its client is needed by its follow-up, and a run by the one that inherits its calls. Queued runs count as open.
 pub async fn tm_13_what_an_open_run_goes_on_from_is_left(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let mut earlier = Vec::new();
@@ -113,7 +112,7 @@ pub async fn tm_13_what_an_open_run_goes_on_from_is_left(store: Arc<dyn Full>) {
     assert_eq!(both(&store, START.plus_ms(10)).await, [earlier[0], follow]);
 }
 
-/// The runs of a conversation are left for as long as it exists.
+/// The runs of a conversation are kept for as long as it exists.
 pub async fn tm_13_runs_of_a_conversation_are_left_until_it_is_deleted(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (tenant, id) = (agent("").tenant, kit.conversation_id());

@@ -1,4 +1,4 @@
-//! Words are kept before anybody is told, and forgotten when they stand in an item.
+//! Deltas are stored before readers see them, and deleted when their text is in an item.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn of(chunks: &[&str]) -> StreamedText {
     StreamedText { text: chunks.concat(), chunks: ChunkLengths(chunks.iter().map(|chunk| chunk.len() as u32).collect()) }
 }
 
-/// All batches as one, with every boundary; signs of life, NULs and characters of several bytes among them.
+/// All batches as one text, with every chunk boundary; with heartbeats, NULs and characters of several bytes.
 pub async fn words_are_read_as_they_were_announced(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -35,7 +35,7 @@ pub async fn words_are_read_as_they_were_announced(store: Arc<dyn Full>) {
     assert_eq!(said(&store, &agent, run).await.text.len(), "Hello, \0na\u{ef}ve \u{1F980}".len() + 100_000);
 }
 
-/// Words whose answer was lost are announced again, also after later ones, and change nothing.
+/// Deltas whose answer was lost are sent again, also after later ones, and change nothing.
 pub async fn words_are_kept_once(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -51,7 +51,7 @@ pub async fn words_are_kept_once(store: Arc<dyn Full>) {
     assert_eq!(said(&store, &agent, run).await, of(&["a", "b", "c", "d", ""]));
 }
 
-/// Another epoch, another run, another agent, nobody's agent; and an owner that was taken over from.
+/// Another epoch, another run, another agent, an unknown agent; and an owner that lost its run to a takeover.
 pub async fn words_of_another_owner_are_fenced(store: Arc<dyn Full>) {
     let (kit, a) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&a, START).await;
@@ -83,7 +83,8 @@ pub async fn words_of_another_owner_are_fenced(store: Arc<dyn Full>) {
     }
 }
 
-/// A gap, other words, other boundaries, words that go on beyond what stands, pieces that are not the words: none of it is kept.
+/// A gap, another text, other boundaries, a batch that continues beyond the stored deltas, chunks that do not fit the text: none of it is
+/// stored.
 pub async fn words_that_do_not_fit_are_refused(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -110,7 +111,7 @@ pub async fn words_that_do_not_fit_are_refused(store: Arc<dyn Full>) {
     assert_eq!(said(&store, &agent, run).await, of(&["ab", "cd"]));
 }
 
-/// A commit that settles forgets the words with what it writes; the next ones begin anew.
+/// A commit that settles deltas deletes them in the same transaction; the next ones start from chunk 0.
 pub async fn a_commit_settles_words(store: Arc<dyn Full>) {
     let (kit, a, b) = (Kit::new(&store), agent("a"), agent("b"));
     let (run, _) = kit.begin(&a, START).await;
@@ -138,7 +139,7 @@ pub async fn a_commit_settles_words(store: Arc<dyn Full>) {
     assert!(matches!(store.announce(words(&a, run, 1, 0, &["late"])).await, Err(StoreError::Fenced)));
 }
 
-/// Who is fenced changes nothing, as ever.
+/// A fenced commit changes nothing.
 pub async fn a_fenced_commit_settles_nothing(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -152,7 +153,7 @@ pub async fn a_fenced_commit_settles_nothing(store: Arc<dyn Full>) {
     assert_eq!(said(&store, &agent, run).await, of(&["still", " here"]));
 }
 
-/// Nor does a commit that is refused in the middle; and what is announced beside it is kept once.
+/// Neither does a commit that fails in the middle; and deltas that are stored at the same time are stored once.
 pub async fn a_failing_commit_settles_nothing(store: Arc<dyn Full>) {
     let (kit, a, b) = (Kit::new(&store), agent("a"), agent("b"));
     let (run, _) = kit.begin(&a, START).await;
@@ -172,7 +173,7 @@ pub async fn a_failing_commit_settles_nothing(store: Arc<dyn Full>) {
     assert_eq!(said(&store, &b, other).await, of(&["beside", "s"]));
 }
 
-/// Many streams at once, each batch of which is right, fenced or refused on its own; two of one stream keep their order.
+/// Many streams at once, where each batch is accepted, fenced or refused by itself; two batches of one stream keep their order.
 pub async fn one_fenced_stream_does_not_hurt_the_others(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let mut streams = Vec::new();

@@ -1,4 +1,4 @@
-//! Conversations: what is said in them, and by whom.
+//! Conversations: their items, and the runs that extend them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{
     fixtures::{HANDED_BACK, Kit, START, agent, calls, foreign, says},
 };
 
-/// A conversation of the tenant most cases use.
+/// A conversation of the tenant that most cases use.
 struct Talk {
     store: Arc<dyn Full>,
     kit: Kit,
@@ -63,13 +63,13 @@ impl Talk {
         self.store.conversation_parts(&self.tenant, self.id).await.unwrap()
     }
 
-    /// What a range has, as words; what runs say is told by its kind.
+    /// The items of a range as text; those of runs are shown by their kind.
     async fn read(&self, range: BoxRange) -> Vec<String> {
         let items = self.store.range_items(&self.tenant, range).await.unwrap();
         items.iter().map(|item| String::from_utf8_lossy(&item.content).into_owned()).collect()
     }
 
-    /// What the next run begins after.
+    /// The items that the next run continues from.
     async fn said(&self) -> Vec<String> {
         match self.view().await.tail {
             Some(tail) => self.read(tail).await,
@@ -82,7 +82,7 @@ impl Talk {
         self.store.range_items(&self.tenant, tail).await.unwrap().iter().map(|item| item.id).collect()
     }
 
-    /// A run that is asked this, as somebody asks who has just looked.
+    /// A run with this input, by a client that has just read the conversation.
     async fn run(&self, words: &str, may_wait: bool) -> NewRun {
         let view = self.view().await;
         let parent = view.tail.filter(|_| !view.is_busy);
@@ -100,14 +100,14 @@ impl Talk {
         self.kit.advance(&self.agent(), says(words), START).await;
     }
 
-    /// What the active run reads.
+    /// The items that the active run reads.
     async fn context(&self) -> Vec<String> {
         let run = self.kit.load(&self.agent()).await.run.unwrap();
         self.read(run.state.output).await
     }
 }
 
-/// Words as they are stored: those of clients as they are, and answers, which begin with `=`.
+/// Texts as they are stored: those of clients, and answers, which begin with `=`.
 fn texts(words: &[&str]) -> Vec<String> {
     let text = |words: &&str| match words.strip_prefix('=') {
         Some(answer) => format!("{{\"text\":\"{answer}\"}}"),
@@ -116,12 +116,12 @@ fn texts(words: &[&str]) -> Vec<String> {
     words.iter().map(text).collect()
 }
 
-/// Somebody has enough of it.
+/// A stop by a client.
 fn stop() -> Input {
     Input::Stopped { reason: "enough".into(), streamed: StreamedText::default() }
 }
 
-/// What was put in stands in the order in which it came, in one box as long as nobody has read it.
+/// Added items keep their order, and share one box as long as no run has read it.
 pub async fn what_is_put_in_is_said_in_order(store: Arc<dyn Full>) {
     let talk = Talk::begin(store.clone(), &[]).await;
     assert_eq!((talk.view().await.tail, talk.parts().await), (None, Vec::new()));
@@ -139,7 +139,7 @@ pub async fn what_is_put_in_is_said_in_order(store: Arc<dyn Full>) {
     assert_eq!(store.conversation(&talk.tenant, talk.kit.conversation_id()).await.unwrap(), None);
 }
 
-/// What a run was given and what it said is said when it ends, not before, and no byte of it is copied.
+/// The input and the output of a run are added when it ends, not before, and no byte of them is copied.
 pub async fn a_run_goes_on_from_what_was_said_and_is_heard_when_it_ends(store: Arc<dyn Full>) {
     let talk = Talk::begin(store, &["a"]).await;
     let (first, enqueued) = talk.ask("b", false).await;
@@ -157,7 +157,7 @@ pub async fn a_run_goes_on_from_what_was_said_and_is_heard_when_it_ends(store: A
     assert_eq!(talk.said().await.len(), 6, "the word about its end is not said");
 }
 
-/// Who asks again after a failure says the same again, and it is said once.
+/// After a failure a client sends the same input again, which is then in the conversation once.
 pub async fn a_run_that_failed_or_was_stopped_is_not_heard(store: Arc<dyn Full>) {
     let talk = Talk::begin(store, &["a"]).await;
     let failure = Failure {
@@ -178,7 +178,7 @@ pub async fn a_run_that_failed_or_was_stopped_is_not_heard(store: Arc<dyn Full>)
     assert_eq!((talk.parts().await.len(), talk.view().await.version), (1, 1));
 }
 
-/// A run that waits its turn knows what was said meanwhile, also by one that waited before it.
+/// A queued run gets the items that were added meanwhile, also those of a run that was queued before it.
 pub async fn a_run_that_waits_begins_after_the_one_before_it(store: Arc<dyn Full>) {
     let talk = Talk::begin(store.clone(), &["a"]).await;
     talk.ask("b", false).await;
@@ -211,7 +211,7 @@ impl Talk {
     }
 }
 
-/// Nobody begins on top of something else than what it saw.
+/// No run begins in another state of the conversation than the request was built on.
 pub async fn a_run_that_does_not_find_it_as_it_was_is_refused(store: Arc<dyn Full>) {
     let talk = Talk::begin(store.clone(), &["a"]).await;
     let late = talk.run("b", true).await;
@@ -233,7 +233,7 @@ pub async fn a_run_that_does_not_find_it_as_it_was_is_refused(store: Arc<dyn Ful
     assert_eq!(talk.said().await, texts(&["a", "c", "d", "=one"]));
 }
 
-/// What a run goes on from is not changed under it.
+/// The items that a run continues from do not change while it is active.
 pub async fn while_a_run_goes_on_nothing_is_put_in_or_taken_out(store: Arc<dyn Full>) {
     let talk = Talk::begin(store, &["a"]).await;
     talk.ask("b", false).await;
@@ -255,7 +255,7 @@ impl Talk {
     }
 }
 
-/// What was taken out is still read by whoever began before, and by nobody else.
+/// Removed items are still read by a run that began before, and by no later run.
 pub async fn what_is_taken_out_is_read_by_nobody_who_comes_later(store: Arc<dyn Full>) {
     let talk = Talk::begin(store.clone(), &["a", "b"]).await;
     let (first, _) = talk.ask("c", false).await;
@@ -271,7 +271,7 @@ pub async fn what_is_taken_out_is_read_by_nobody_who_comes_later(store: Arc<dyn 
     assert_eq!(talk.read(before).await, texts(&["a", "b", "c", "=one"]));
 }
 
-/// A change whose answer was lost is asked for again.
+/// A change whose answer was lost is sent again.
 pub async fn a_change_that_is_made_again_changes_nothing(store: Arc<dyn Full>) {
     let talk = Talk::begin(store, &[]).await;
     let begin = ConversationChange::Begin { metadata: "other".into(), id: talk.kit.box_id(), items: talk.items(&["x"]) };
@@ -287,7 +287,7 @@ pub async fn a_change_that_is_made_again_changes_nothing(store: Arc<dyn Full>) {
     assert_eq!(talk.said().await, texts(&["b"]));
 }
 
-/// There is a limit, and what does not fit changes nothing. What was taken out counts: it is remembered for ever.
+/// A change that would exceed the limit changes nothing. Removed items count, because they are remembered.
 pub async fn a_conversation_has_room_for_so_many_items(store: Arc<dyn Full>) {
     let talk = Talk::begin(store, &["a", "b"]).await;
     let add = |words: &[&str]| ConversationChange::Add { id: talk.kit.box_id(), items: talk.items(words), items_max: 3 };
@@ -299,7 +299,7 @@ pub async fn a_conversation_has_room_for_so_many_items(store: Arc<dyn Full>) {
     assert_eq!(talk.said().await, texts(&["b", "c"]));
 }
 
-/// Responses outlive the conversation they were part of.
+/// Runs outlive the conversation that they belonged to.
 pub async fn a_conversation_that_is_ended_is_unknown_and_its_runs_are_not(store: Arc<dyn Full>) {
     let talk = Talk::begin(store.clone(), &["a"]).await;
     let (run, _) = talk.ask("b", false).await;
@@ -316,7 +316,7 @@ pub async fn a_conversation_that_is_ended_is_unknown_and_its_runs_are_not(store:
     assert_eq!(talk.read(output).await, texts(&["a", "b", "=one"]));
 }
 
-/// What a run has read stays with that run.
+/// Items that a run has read stay with that run.
 pub async fn tm_05_items_that_only_a_conversation_held_go_with_it(store: Arc<dyn Full>) {
     let talk = Talk::begin(store.clone(), &["a", "b"]).await;
     let other = Talk::begin_with(store.clone(), Kit::starting_at(&store, 1_000), &["c"]).await;
@@ -338,7 +338,7 @@ pub async fn tm_05_items_that_only_a_conversation_held_go_with_it(store: Arc<dyn
     }
 }
 
-/// However many runs it has, and whether they waited or not.
+/// However many runs the conversation has, and whether they were queued or not.
 pub async fn a_long_conversation_is_read_whole(store: Arc<dyn Full>) {
     let talk = Talk::begin(store, &[]).await;
     let mut wanted = Vec::new();
@@ -355,7 +355,7 @@ pub async fn a_long_conversation_is_read_whole(store: Arc<dyn Full>) {
     assert_eq!((talk.parts().await.len(), talk.view().await.items), (80, 160));
 }
 
-/// A response that is deleted takes nothing out of the conversation.
+/// Erasing a run removes nothing from the conversation.
 pub async fn a_response_that_is_erased_stays_said(store: Arc<dyn Full>) {
     let talk = Talk::begin(store.clone(), &[]).await;
     let (run, _) = talk.ask("a", false).await;
@@ -366,7 +366,7 @@ pub async fn a_response_that_is_erased_stays_said(store: Arc<dyn Full>) {
     assert_eq!(talk.context().await, texts(&["a", "=one", "b"]));
 }
 
-/// Whoever comes first begins; who is refused looks again. Nothing that was taken is lost.
+/// Of several requests the first one begins, and the refused ones read the conversation again. No item that was accepted is lost.
 pub async fn of_racing_runs_one_begins_and_nothing_that_was_put_in_is_lost(store: Arc<dyn Full>) {
     let talk = Arc::new(Talk::begin(store, &["a"]).await);
     let mut tasks = tokio::task::JoinSet::new();

@@ -1,4 +1,4 @@
-//! Requests with a key: what they were told is kept with what they did, and both are there once.
+//! Requests with an idempotency key: the answer is recorded in the same transaction as the effect, and both happen once.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ async fn kept(store: &Arc<dyn Full>, key: &str) -> Option<KeptAnswer> {
     store.answered(&agent("a").tenant, key).await.unwrap()
 }
 
-/// A commit that takes a wish which has a key.
+/// A commit of a stop that has a key.
 async fn wished(kit: &Kit, agent: &AgentKey, key: RequestKey) -> (Guard, Commit) {
     let stopped = Input::Stopped { reason: "enough".into(), streamed: StreamedText::default() };
     let (guard, mut commit) = kit.prepare(agent, stopped, START).await;
@@ -33,7 +33,8 @@ async fn waiting(kit: &Kit, name: &str) -> RunId {
     run
 }
 
-/// What a commit answered stands with it, for its tenant alone; a lost answer is no second request, and the key is not taken twice.
+/// The answer is stored with the commit, for its tenant alone. After a lost answer there is no second effect, and the key can't be used for
+/// another request.
 pub async fn a_commit_and_its_answer_are_one(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     waiting(&kit, "a").await;
@@ -51,7 +52,7 @@ pub async fn a_commit_and_its_answer_are_one(store: Arc<dyn Full>) {
     assert_eq!(kept(&store, "k").await, Some(told));
 }
 
-/// A fenced commit answers nothing.
+/// A fenced commit records no answer.
 pub async fn a_fenced_commit_answers_nothing(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting(&kit, "a").await;
@@ -62,7 +63,7 @@ pub async fn a_fenced_commit_answers_nothing(store: Arc<dyn Full>) {
     assert_eq!(kit.load(&agent("a")).await.run.unwrap().id, run);
 }
 
-/// A report under its key is recorded once and is not called a duplicate of itself; something else under the key is not recorded.
+/// A report with a key is recorded once, and its repetition does not count as a duplicate; a different report with the key is not recorded.
 pub async fn a_report_is_answered_the_same_under_its_key(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting(&kit, "a").await;
@@ -78,7 +79,7 @@ pub async fn a_report_is_answered_the_same_under_its_key(store: Arc<dyn Full>) {
     assert_eq!(kit.load(&agent("a")).await.pending.len(), 1);
 }
 
-/// Calls are given back once: whoever has them by the time the request is made again keeps them.
+/// Calls are given back once: a worker that claimed them before the request was repeated keeps them.
 pub async fn calls_are_given_back_once_under_a_key(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting(&kit, "a").await;
@@ -94,7 +95,7 @@ pub async fn calls_are_given_back_once_under_a_key(store: Arc<dyn Full>) {
     assert_eq!(kept(&store, "k").await, Some(KeptAnswer { asked: [1; 16], message: None, lost: lost.to_vec() }));
 }
 
-/// What was asked about a run is erased with it.
+/// The recorded answers about a run are erased with it.
 pub async fn answers_are_erased_with_their_run(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting(&kit, "a").await;
@@ -104,10 +105,10 @@ pub async fn answers_are_erased_with_their_run(store: Arc<dyn Full>) {
     assert_eq!(kept(&store, "k").await, None);
 }
 
-/// A key of a run, of a request and of a claim. The backslash is stored escaped where a database needs that.
+/// A key of a run, of a request and of a claim. Some databases store the backslash escaped.
 pub const KEYS: [&str; 3] = ["run\\key", "request\\key", "claim\\key"];
 
-/// A run with each of [`KEYS`].
+/// Makes a run and uses each of [`KEYS`].
 pub async fn use_keys(store: &Arc<dyn Full>, kit: &Kit) -> RunId {
     let mut new = kit.entering(kit.new_run(&agent("a"), START));
     new.dedupe = Some(KEYS[0].into());
@@ -134,7 +135,7 @@ pub async fn check_keys(store: &Arc<dyn Full>, kit: &Kit, run: RunId) {
     assert_eq!(again.iter().map(|call| (call.run, call.attempt)).collect::<Vec<_>>(), [(run, 1)], "the claim is not made twice");
 }
 
-/// A key is equal to itself and to no other, and not to its own hash.
+/// A key is found by itself only, not by another key and not by its own hash.
 pub async fn a_key_is_found_by_itself_alone(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = use_keys(&store, &kit).await;

@@ -1,6 +1,6 @@
-//! The suite every store must pass, as functions, and the builders its cases are made of.
+//! The suite that every store must pass, as functions, and the builders of its test data.
 //!
-//! [`conformance!`](crate::conformance!) makes a test of each case. A case gets an empty store of its own.
+//! [`conformance!`](crate::conformance!) makes a test of each case. Each case gets an empty store of its own.
 #![expect(clippy::unwrap_used, reason = "these are tests that other crates run: a panic is how they fail")]
 
 pub mod aging;
@@ -28,27 +28,27 @@ use std::{any::Any, sync::Arc};
 
 use windlass_ports::{Store, Views};
 
-/// A store with both its faces.
+/// A store with its reads and its writes.
 pub trait Full: Store + Views {}
 
 impl<T: Store + Views> Full for T {}
 
-/// A store to be tested, with whatever must live as long as it does.
+/// A store to be tested, with whatever must live as long as the store.
 pub struct Subject {
     /// The store.
     pub store: Arc<dyn Full>,
-    // After the store: a folder must not go before what is in it.
+    // Dropped after the store: a folder must outlive the files in it.
     _keep: Box<dyn Any + Send + Sync>,
 }
 
 impl Subject {
-    /// A store and what it needs, such as its folder.
+    /// A store, and what it needs to keep alive, such as its folder.
     pub fn new(store: impl Full + 'static, keep: impl Any + Send + Sync) -> Self {
         Subject { store: Arc::new(store), _keep: Box::new(keep) }
     }
 }
 
-/// Makes one test of each case, for the stores that an `async fn(StoreOptions) -> Subject` makes.
+/// Makes a test of each case, for the stores that an `async fn(StoreOptions) -> Subject` makes.
 #[macro_export]
 macro_rules! conformance {
     ($make:path) => {
@@ -208,7 +208,7 @@ macro_rules! conformance {
             publishing::every_event_is_noted_once;
         }
     };
-    // On threads of their own, so that they really come at once.
+    // On several threads, so that the requests are really made at the same time.
     (@race $make:path; $($module:ident::$case:ident;)+) => {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

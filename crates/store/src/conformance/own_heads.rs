@@ -1,4 +1,4 @@
-//! A run without a named agent has a head of its own, which goes with it.
+//! A run without a named agent has a head of its own, which is deleted when the run ends.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ async fn is_gone(store: &Arc<dyn Full>, agent: &AgentKey) -> bool {
     store.head(agent).await.unwrap().is_none() && store.load(agent).await.unwrap().is_none()
 }
 
-/// The run, its journal and its messages stay. A name that is only like another's run is an agent's name.
+/// The run, its journal and its messages stay. A name that only looks like another run's id is the name of an agent.
 pub async fn a_head_goes_with_the_run_it_was_made_for(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (own, run) = begin(&store, &kit).await;
@@ -47,7 +47,7 @@ pub async fn a_head_goes_with_the_run_it_was_made_for(store: Arc<dyn Full>) {
     }
 }
 
-/// Over as it is entered, or stopped before anybody entered.
+/// A run that ends when it is entered, or is stopped before a worker entered.
 pub async fn a_run_may_end_before_its_head_is_made(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let mut new = kit.own_run(START);
@@ -67,7 +67,7 @@ pub async fn a_run_may_end_before_its_head_is_made(store: Arc<dyn Full>) {
     assert!(store.inbox(&own, ALL).await.unwrap().iter().all(|row| row.status != MessageStatus::Pending));
 }
 
-/// It is recognised by what it wrote, and nothing else is.
+/// A repeated commit is recognised by what it wrote; any other commit is fenced.
 pub async fn a_lost_answer_of_the_last_commit_is_success(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for raise_epoch in [false, true] {
@@ -96,7 +96,7 @@ pub async fn a_lost_answer_of_the_last_commit_is_success(store: Arc<dyn Full>) {
     }
 }
 
-/// As for any run that is over: on record, once.
+/// Like that of any other ended run, the report is recorded once.
 pub async fn a_late_report_needs_no_head(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (own, run) = begin(&store, &kit).await;
@@ -121,7 +121,7 @@ pub async fn a_late_report_needs_no_head(store: Arc<dyn Full>) {
     assert!(is_gone(&store, &own).await);
 }
 
-/// Somebody used the run's name for an agent: then it is one.
+/// A client used the run's id as the name of an agent: then the head stays.
 pub async fn a_head_that_others_wait_for_stays(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (own, _) = begin(&store, &kit).await;
@@ -135,7 +135,7 @@ pub async fn a_head_that_others_wait_for_stays(store: Arc<dyn Full>) {
     assert_eq!(store.head(&own).await.unwrap().unwrap().status, HeadStatus::Idle);
 }
 
-/// After the run and its head are gone: neither ordinals nor epochs begin anew.
+/// When the run and its head are gone, neither ordinals nor epochs start again.
 pub async fn a_name_that_is_used_again_goes_on(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (own, first) = begin(&store, &kit).await;
@@ -156,7 +156,7 @@ pub async fn a_name_that_is_used_again_goes_on(store: Arc<dyn Full>) {
     assert_eq!(store.head(&own).await.unwrap().unwrap().runs, 3);
 }
 
-/// While it runs it is found like any other; afterwards there is nothing to find.
+/// The run is listed while it is open; afterwards there is nothing to list.
 pub async fn an_ended_run_is_in_no_list(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (own, run) = begin(&store, &kit).await;

@@ -1,4 +1,4 @@
-//! The outbox: every event once, for whoever publishes.
+//! The outbox: every event is in it once, for the publisher.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{
     fixtures::{Kit, LOOKUP, START, agent, calls, says},
 };
 
-/// A store that publishes nothing keeps no outbox.
+/// A store that does not publish has no outbox rows.
 pub async fn nothing_is_noted_unless_asked_for(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     kit.begin(&agent("a"), START).await;
@@ -17,7 +17,7 @@ pub async fn nothing_is_noted_unless_asked_for(store: Arc<dyn Full>) {
     assert!(store.outbox(10).await.unwrap().is_empty());
 }
 
-/// The stretches cover each journal without gap or overlap, and are gone once they are published.
+/// The rows cover each journal without gap or overlap, and are deleted once they are published.
 pub async fn every_event_is_noted_once(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;

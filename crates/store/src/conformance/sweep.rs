@@ -1,4 +1,4 @@
-//! What is found again when every ring was lost.
+//! What the sweep finds when every ring was lost.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{
     fixtures::{DEADLINE_MS, Kit, LOCAL, LOOKUP, NODE, START, agent, calls, foreign, says},
 };
 
-/// The longest due first, across tenants, and no more than asked for.
+/// The longest due first, across tenants, and at most `limit`.
 pub async fn agents_are_due_in_order(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let agents = [agent("c"), foreign("b"), agent("a")];
@@ -28,7 +28,7 @@ pub async fn agents_are_due_in_order(store: Arc<dyn Full>) {
     assert_eq!(store.due(deadline.plus_ms(100), 2).await.unwrap(), agents[..2]);
 }
 
-/// A model call that waits is found again when its time has come, also if nobody remembers it.
+/// A model call that waits for its next attempt becomes due, even if no process has it in memory.
 pub async fn a_postponed_model_call_is_due(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     kit.begin(&agent, START).await;
@@ -48,7 +48,7 @@ pub async fn a_postponed_model_call_is_due(store: Arc<dyn Full>) {
     assert_eq!(store.due(retry_at, 10).await.unwrap(), std::slice::from_ref(&agent));
 }
 
-/// What a node owed when it was lost: a model call, a start of a tool, an entry. What waits for others is nobody's orphan.
+/// The work of a lost node: a model call, the start of a tool, an entry. A run that waits for something else is no orphan.
 pub async fn a_lost_owners_agents_are_orphans(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     store.enqueue(kit.new_run(&agent("dispatched"), START)).await.unwrap();
@@ -74,7 +74,7 @@ pub async fn a_lost_owners_agents_are_orphans(store: Arc<dyn Full>) {
     assert_eq!(store.orphans(NodeId(2), None, 10).await.unwrap().len(), 3);
 }
 
-/// Suspended with nothing due, busy to newcomers, and gone from every list; a stop puts the agent back.
+/// A quarantined agent is suspended with nothing due, busy for new requests, and in no list of the sweep; a stop ends the quarantine.
 pub async fn a_quarantined_agent_is_left_alone(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -95,8 +95,8 @@ pub async fn a_quarantined_agent_is_left_alone(store: Arc<dyn Full>) {
     assert_eq!(store.head(&agent).await.unwrap().unwrap().quarantined, None);
 }
 
-/// A run that is given up ends with its deliverable, leaves nothing open, and makes room for the next. One that nobody was quarantined
-/// for is left alone.
+/// A run that is given up ends with its deliverable, leaves nothing open, and makes room for the next. A run that its agent is not
+/// quarantined for is left as it is.
 pub async fn a_quarantined_agent_goes_on_when_its_run_is_given_up(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -126,7 +126,7 @@ pub async fn a_quarantined_agent_goes_on_when_its_run_is_given_up(store: Arc<dyn
     assert_eq!(give_up(run).await.unwrap(), Abandoned::NotQuarantined, "once is enough");
 }
 
-/// A message that came while the owner ran, and was not taken before the owner was lost, makes the agent due.
+/// A message that came while the owner ran, and that it did not take before it was lost, makes the agent due.
 pub async fn pending_messages_of_a_lost_owner_are_due(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;

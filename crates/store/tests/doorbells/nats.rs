@@ -1,4 +1,4 @@
-//! Over NATS.
+//! Doorbells over NATS.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -71,7 +71,7 @@ async fn a_page_is_published_when_the_server_has_all_of_it() {
     assert_eq!(ids, expected);
 }
 
-/// The server is killed again and again while pages go out: whatever was confirmed had been with a server.
+/// The server is killed again and again while pages are sent: a server has received every page that was confirmed.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_page_is_confirmed_that_the_server_never_had() {
     let mut server = NatsServer::down(&[]);
@@ -110,7 +110,7 @@ async fn no_page_is_confirmed_that_the_server_never_had() {
         while let Ok(Some(message)) = tokio::time::timeout(Duration::from_millis(200), heard.next()).await {
             got.insert(message.headers.unwrap().get("Nats-Msg-Id").unwrap().to_string());
         }
-        // The last confirmed page may have died in the server's hands, on its way to the listener. No earlier one can.
+        // The last confirmed page may have been lost in the server, on its way to the listener. No earlier one can.
         assert!(pages.len() > 1, "round {round}: {} pages", pages.len());
         for page in pages.iter().rev().skip(1) {
             assert!(page.iter().all(|message| got.contains(&message.id)), "round {round}: a confirmed page is missing");

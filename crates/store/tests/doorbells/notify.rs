@@ -1,4 +1,4 @@
-//! Over LISTEN/NOTIFY.
+//! Doorbells over LISTEN/NOTIFY.
 
 use windlass_ports::{Doorbell, NodeId};
 use windlass_store::Notify;

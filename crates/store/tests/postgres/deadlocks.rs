@@ -1,20 +1,20 @@
-//! Transactions that stand in each other's way.
+//! Transactions that wait for each other's locks.
 
 use futures_util::future::join_all;
 use windlass_ports::{Commit, Guard};
 
 use super::*;
 
-/// How many of our connections wait for somebody.
+/// The number of the store's connections that wait for a lock.
 const OURS: &str = "SELECT count(*) FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = 'windlass' AND wait_event_type = 'Lock'";
 
-/// So often did somebody find that two wait for each other. A connection tells it when it has nothing to do, or ends.
+/// The number of deadlocks that PostgreSQL has found. A connection reports it when it is idle or ends.
 async fn deadlocks(database: &Database) -> i64 {
     count(database, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").await
 }
 
-/// Waits until a question has this answer.
+/// Waits until a query gives this number.
 async fn comes_true(database: &Database, sql: &str, wanted: i64) {
     for _ in 0..1_000 {
         if count(database, sql).await == wanted {
@@ -34,7 +34,7 @@ async fn prepare(kit: &Kit, agents: &[AgentKey]) -> Vec<(Guard, Commit)> {
     prepared
 }
 
-/// A stranger who takes heads in another order than we do. PostgreSQL ends our transaction, and we go on.
+/// A transaction from outside locks heads in another order. PostgreSQL ends the store's transaction, and the store tries again.
 #[tokio::test]
 async fn a_stranger_who_waits_for_us_while_we_wait_for_it_costs_nothing() {
     let database = Server::shared().database_alone().await;
@@ -45,7 +45,7 @@ async fn a_stranger_who_waits_for_us_while_we_wait_for_it_costs_nothing() {
         kit.begin(agent, START).await;
     }
     let stranger = database.client().await;
-    // It is patient: so it is we who look first whether somebody waits for us.
+    // With this timeout the store's connection looks for a deadlock first.
     stranger.batch_execute("SET deadlock_timeout = '30s'").await.unwrap();
     let mut steps = 0;
     while deadlocks(&database).await == 0 {
@@ -58,12 +58,12 @@ async fn a_stranger_who_waits_for_us_while_we_wait_for_it_costs_nothing() {
             async move { join_all(prepared.into_iter().map(|(guard, commit)| store.commit(guard, commit))).await }
         });
         comes_true(&database, OURS, 1).await;
-        // Whoever of ours waits for the last one holds the others of its group.
+        // The transaction that waits for the last head holds the others of its group.
         stranger.batch_execute("SELECT FROM heads ORDER BY agent FOR UPDATE; COMMIT").await.unwrap();
         for outcome in ours.await.unwrap() {
             outcome.unwrap();
         }
-        // What a connection has counted is told a second later, or when it has something to do then.
+        // A connection reports its counts a second later, or when it next has something to do.
         tokio::time::sleep(Duration::from_millis(1_000)).await;
         store.beat(windlass_ports::NodeId(1), 60_000).await.unwrap();
         kit.advance(&agents[0], Input::owner_changed(), START).await;
@@ -76,9 +76,9 @@ async fn a_stranger_who_waits_for_us_while_we_wait_for_it_costs_nothing() {
     assert_eq!(count(&database, gaps).await, 0, "journals are dense");
 }
 
-/// Two servers commit for the same agents at once, one from the first to the last, the other the other way round. A stranger holds
-/// an agent in the middle until both are on their way, so that they do meet. One thread, so that each asks for all of it before
-/// its writers take their groups.
+/// Two servers commit for the same agents at once, one in ascending order and the other in descending order. A connection from outside
+/// locks an agent in the middle until both have begun, so that they do meet. With one thread, each sends everything before its writers take
+/// their groups.
 #[tokio::test]
 async fn two_servers_that_commit_for_the_same_agents_never_wait_for_each_other() {
     const ROUNDS: usize = 3;

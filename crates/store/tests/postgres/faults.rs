@@ -1,4 +1,4 @@
-//! Connections that end in the middle, and servers that fall.
+//! Connections that break in the middle, and servers that crash.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +15,7 @@ async fn fragile() -> MutexGuard<'static, Server> {
     FRAGILE.get_or_init(|| tokio::sync::Mutex::new(Server::start())).lock().await
 }
 
-/// Agents at work, each run after run.
+/// Agents that make run after run.
 fn work(store: &Arc<dyn Full>) -> JoinSet<()> {
     let mut agents = JoinSet::new();
     for number in 0..AGENTS {
@@ -30,7 +30,7 @@ fn work(store: &Arc<dyn Full>) -> JoinSet<()> {
     agents
 }
 
-/// Ends connections of the store, whatever they are doing, until told to stop. Returns how many.
+/// Ends connections of the store, whatever they are doing, until `is_over` is set. Returns how many.
 async fn kill_connections(database: &Database, is_over: Arc<AtomicBool>) -> i64 {
     let client = database.client().await;
     let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -45,7 +45,7 @@ async fn kill_connections(database: &Database, is_over: Arc<AtomicBool>) -> i64 
     killed
 }
 
-/// Every batch of words is asked for until there is an answer, and stands once.
+/// Every batch of deltas is sent until there is an answer, and is stored once.
 #[tokio::test]
 async fn words_are_kept_once_over_lost_connections() {
     let database = Server::shared().database_alone().await;
@@ -152,7 +152,7 @@ async fn a_server_that_does_not_flush_is_refused() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         match opened {
             Err(error) => assert!(error.to_string().contains(setting), "{error}"),
-            // What a session may set for itself, ours set.
+            // Settings that a session can change for itself are changed by the store's sessions.
             Ok(_) => assert_eq!(setting, "none"),
         }
     }

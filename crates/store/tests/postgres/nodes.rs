@@ -110,7 +110,7 @@ async fn two_servers_meet_at_a_dedupe_key() {
     assert_eq!(count(&database, "SELECT sum(open)::bigint FROM tenants").await, ROUNDS as i64);
 }
 
-/// A server whose cache knows a manifest begins a run with it after another server erased the last run that had it.
+/// A server whose cache has a manifest begins a run with it after another server erased the last run that had it.
 #[tokio::test]
 async fn tm_05_a_run_has_the_manifest_that_another_server_erased() {
     let database = Server::shared().database().await;
@@ -139,7 +139,7 @@ async fn tm_05_a_run_has_the_manifest_that_another_server_erased() {
     assert_eq!(count(&database, "SELECT count(*) FROM manifests").await, 0);
 }
 
-/// All tables but those that know of no tenant.
+/// All tables except those without a tenant.
 #[tokio::test]
 async fn tm_05_no_table_of_a_shared_database_has_a_row_of_an_erased_tenant() {
     let database = Server::shared().database().await;
@@ -199,7 +199,7 @@ async fn one_server_publishes_and_no_row_is_lost() {
     kit.begin(&agent("a"), START).await;
     assert_eq!(one.outbox(10).await.unwrap().len(), 1);
     assert!(two.outbox(10).await.unwrap().is_empty(), "one publishes at a time");
-    // A transaction that drew its number first and commits last.
+    // A transaction that reserved its number first and commits last.
     let slow = database.client().await;
     slow.batch_execute(
         "BEGIN; INSERT INTO outbox (tenant, agent, run, first, count) VALUES ('t', 'a', '\\x00000000000000000000000000000001', 0, 1)",
@@ -214,7 +214,7 @@ async fn one_server_publishes_and_no_row_is_lost() {
     slow.batch_execute("COMMIT").await.unwrap();
     let late: Vec<u64> = one.outbox(10).await.unwrap().iter().map(|row| row.n).collect();
     assert_eq!(late, [2]);
-    // The lock goes with the connection, and the next who looks has it.
+    // The lock ends with the connection, and the next server that reads the outbox gets it.
     drop((kit, one));
     for _ in 0..200 {
         if !two.outbox(10).await.unwrap().is_empty() {
@@ -225,7 +225,7 @@ async fn one_server_publishes_and_no_row_is_lost() {
     panic!("nobody publishes any more");
 }
 
-/// A database whose clock is moved by hand: its sessions find this clock before the real one.
+/// A database whose clock is set by hand: its sessions find this clock before the real one.
 async fn with_a_clock() -> Database {
     let mut database = Server::shared().database().await;
     let clock = "CREATE TABLE clock AS SELECT interval '0' AS ahead;
@@ -271,7 +271,7 @@ async fn a_lease_ends_by_the_database_clock() {
     assert!(clock.now().0 - before.0 >= 3_600_000, "who beats hears what time it is");
     assert!(kit.load(&agent("a")).await.head.owner_lives, "who beats again is as good as new");
     assert!(two.orphans(second, None, 10).await.unwrap().is_empty());
-    // And back: the machine's clock would have ended it.
+    // And back: by the machine's clock the lease would have ended.
     move_clock(&database, "-1 hour").await;
     one.beat(first, 1).await.unwrap();
     move_clock(&database, "-2 hours").await;
@@ -309,7 +309,7 @@ async fn an_agent_that_changes_all_the_time_is_read_whole() {
             loop {
                 let loaded = two.load(&agent).await.unwrap().unwrap();
                 let Some(run) = loaded.run else { return reads };
-                // The head shows what the run shows: taken together they are of one moment.
+                // The head and the run show the same status: they were read at one moment.
                 assert_eq!(loaded.head.status, run.state.head_status());
                 reads += 1;
             }

@@ -1,4 +1,4 @@
-//! How a database is opened, what it refuses, and what it takes.
+//! Opening a database: what is refused, and what is accepted.
 
 use windlass_ports::{CallStatus, CanaryKey, MessageKind, MessageStatus, Page, RunStatus, SealKeys};
 use windlass_store::{PostgresOpenError, PostgresViews};
@@ -84,7 +84,7 @@ async fn tm_21_servers_of_a_shared_database_have_one_secret_for_ids() {
     assert_ne!(first, [0; 32]);
 }
 
-/// The keys stand in clear, as version 7 left them: with backslashes escaped.
+/// The keys are in clear, as version 7 stored them: with backslashes escaped.
 #[tokio::test]
 async fn tm_05_keys_of_an_earlier_version_of_a_shared_database_become_hashes() {
     let database = Server::shared().database().await;
@@ -109,7 +109,7 @@ async fn tm_05_keys_of_an_earlier_version_of_a_shared_database_become_hashes() {
     assert_eq!(count(&database, clear).await, 0);
 }
 
-/// Manifests had no tenant, and erased runs kept theirs, as version 9 left them.
+/// Manifests had no tenant, and erased runs kept theirs, as version 9 stored them.
 #[tokio::test]
 async fn tm_05_manifests_of_an_earlier_version_of_a_shared_database_get_their_tenants() {
     let database = Server::shared().database().await;
@@ -153,7 +153,7 @@ async fn what_is_wrong_with_an_address_is_told_without_its_password() {
 
 #[tokio::test]
 async fn a_database_that_is_down_is_given_up_at_the_start() {
-    // A listener that is gone: nothing answers at its address.
+    // A listener that was closed: nothing answers at its address.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("postgres://u:hunter2@{gone}/db");
     let open = PostgresStore::open(&url, StoreOptions::default());
@@ -167,7 +167,7 @@ async fn servers_share_a_database_only_with_servers_of_the_same_own_token() {
     let database = Server::shared().database().await;
     let open = |token: Option<u8>| PostgresStore::open_for(&database.url, StoreOptions::default(), token.map(|byte| [byte; 32]));
     let first = open(Some(1)).await.unwrap();
-    // Its connections name the token. A server that runs has one for its heartbeats.
+    // The names of its connections have the hash of the token. A running server has one for its heartbeats.
     first.beat(first.node(), 10_000).await.unwrap();
     let refused = open(Some(2)).await.err().unwrap();
     assert!(matches!(refused, PostgresOpenError::OwnTokens), "{refused}");
@@ -176,7 +176,7 @@ async fn servers_share_a_database_only_with_servers_of_the_same_own_token() {
     drop((first, same, configured));
 }
 
-/// Every text that comes from outside, with what PostgreSQL's own text cannot hold.
+/// Every text that comes from outside, with characters that PostgreSQL's own text can't hold.
 #[tokio::test]
 async fn nuls_and_backslashes_come_back_wherever_they_were() {
     const ODD: &str = "a\0b\\0c\\";
@@ -216,7 +216,7 @@ async fn nuls_and_backslashes_come_back_wherever_they_were() {
     assert_eq!(orphans.len(), 2, "pages follow each other: {orphans:?}");
 }
 
-/// A stranger's connection to a database with one suspended run.
+/// A connection from outside to a database with one suspended run.
 async fn with_a_run(database: &Database) -> tokio_postgres::Client {
     let store = node(database).await;
     let kit = Kit::new(&store);

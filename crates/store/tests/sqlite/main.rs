@@ -1,4 +1,4 @@
-//! What only the store on disk can show: files, locks, versions, and rules that the database itself keeps.
+//! What only the store on disk can show: files, locks, versions, and constraints of the database.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, like tests")]
 
 mod erased;
@@ -83,7 +83,7 @@ async fn runs_of_a_version_without_names_are_listed() {
     check_names_of_earlier_runs(&store, runs).await;
 }
 
-/// The keys stand in clear, as version 7 left them.
+/// The keys are in clear, as version 7 stored them.
 #[tokio::test]
 async fn tm_05_keys_of_an_earlier_version_become_hashes() {
     let folder = tempfile::tempdir().unwrap();
@@ -108,7 +108,7 @@ async fn tm_05_keys_of_an_earlier_version_become_hashes() {
     assert_eq!(texts(), [false; 3], "the migration overwrites what it replaces");
 }
 
-/// Manifests had no tenant, and erased runs kept theirs, as version 9 left them.
+/// Manifests had no tenant, and erased runs kept theirs, as version 9 stored them.
 #[tokio::test]
 async fn tm_05_manifests_of_an_earlier_version_get_their_tenants() {
     let folder = tempfile::tempdir().unwrap();
@@ -224,7 +224,7 @@ async fn everything_is_there_after_a_restart() {
     kit.report(&agent, run, 1, START).await;
     let mut before = kit.load(&agent).await;
     assert!(before.head.owner_lives);
-    // Whoever opens the database next is another process.
+    // The next process that opens the database is another owner.
     before.head.owner_lives = false;
     drop((kit, first));
     let again: Arc<dyn Full> = Arc::new(open(&path));
@@ -236,7 +236,7 @@ async fn everything_is_there_after_a_restart() {
     assert_eq!(kit.load(&agent).await.run.unwrap().id, queued);
 }
 
-/// Words that are settled are not, though their rows may still be on disk; whoever reads beside the server sees the same.
+/// Settled deltas are not read, though their rows may still be on disk; a reader beside the server sees the same.
 #[tokio::test]
 async fn announced_words_are_there_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
@@ -291,19 +291,19 @@ async fn content_that_changed_on_disk_is_corrupt() {
     assert!(matches!(loaded, Err(StoreError::Corrupt(_))), "{loaded:?}");
 }
 
-/// Everything that the files of a database hold, by name.
+/// The content of all files of a database, by name.
 fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect()
 }
 
-/// The files that hold a text.
+/// The files that have a text.
 fn files_with(folder: &Path, text: &str) -> Vec<String> {
     let has_text = |bytes: &[u8]| bytes.windows(text.len()).any(|window| window == text.as_bytes());
     files(folder).into_iter().filter(|(_, bytes)| has_text(bytes)).map(|(name, _)| name).collect()
 }
 
-/// A connection of a stranger, to a database with one suspended run.
+/// A connection from outside, to a database with one suspended run.
 async fn with_a_run(path: &Path) -> Connection {
     let store: Arc<dyn Full> = Arc::new(open(path));
     let kit = Kit::new(&store);
