@@ -6,9 +6,9 @@
 use windlass_kernel::{AgentKey, CallNumber, RunId};
 use windlass_ports::{CallStatus, Edge, Lineage, MessageId, MessageKind, Page};
 
-use crate::rows::{CallRow, MessageRow, Outcome, Reads, is_missing, is_report};
+use crate::rows::{CallRow, MessageRow, Result, Reads, is_missing, is_report};
 
-pub(crate) fn edges<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, page: Page) -> Outcome<Vec<Edge>> {
+pub(crate) fn edges<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, page: Page) -> Result<Vec<Edge>> {
     let before = rows.message(agent, MessageId(page.after))?.and_then(|row| row.run);
     let mut listing = Listing { rows, edges: Vec::new(), run: before, lineage: lineage(rows, before)? };
     let messages = rows.inbox(agent, page)?;
@@ -37,7 +37,7 @@ struct Listing<'a, R: ?Sized> {
 impl<R: Reads + ?Sized> Listing<'_, R> {
     /// Moves to the run of the next message. The messages of a run are adjacent: before those of the next run, the calls without a message
     /// are listed.
-    fn go_on_to(&mut self, next: Option<RunId>) -> Outcome<()> {
+    fn go_on_to(&mut self, next: Option<RunId>) -> Result<()> {
         if let Some(run) = self.run {
             let calls = unreported(self.rows, run)?;
             self.edges.extend(calls.iter().map(|call| call_edge(call, &self.lineage)));
@@ -47,7 +47,7 @@ impl<R: Reads + ?Sized> Listing<'_, R> {
         Ok(())
     }
 
-    fn message(&mut self, id: MessageId, row: &MessageRow) -> Outcome<()> {
+    fn message(&mut self, id: MessageId, row: &MessageRow) -> Result<()> {
         if let (Some(run), Some(call), true) = (row.run, row.call, is_report(row.kind))
             && let Some(call) = self.rows.call(run, call)?
             && first_report(self.rows, &call)? == Some(id)
@@ -59,7 +59,7 @@ impl<R: Reads + ?Sized> Listing<'_, R> {
     }
 }
 
-fn lineage<R: Reads + ?Sized>(rows: &R, run: Option<RunId>) -> Outcome<Lineage> {
+fn lineage<R: Reads + ?Sized>(rows: &R, run: Option<RunId>) -> Result<Lineage> {
     match run {
         None => Ok(Lineage::default()),
         Some(run) => rows.lineage(run)?.ok_or_else(|| is_missing("a message's run")),
@@ -67,7 +67,7 @@ fn lineage<R: Reads + ?Sized>(rows: &R, run: Option<RunId>) -> Outcome<Lineage> 
 }
 
 /// The calls that no message is about. Only calls that are open or were dropped with their run can be without one.
-fn unreported<R: Reads + ?Sized>(rows: &R, run: RunId) -> Outcome<Vec<CallRow>> {
+fn unreported<R: Reads + ?Sized>(rows: &R, run: RunId) -> Result<Vec<CallRow>> {
     let mut found = Vec::new();
     let mut from = CallNumber(0);
     loop {
@@ -91,7 +91,7 @@ fn unreported<R: Reads + ?Sized>(rows: &R, run: RunId) -> Outcome<Vec<CallRow>> 
 const CALLS_PAGE: usize = 256;
 
 /// The first message about a call. A call may have a result and a timeout, and its edge precedes the earlier one.
-fn first_report<R: Reads + ?Sized>(rows: &R, call: &CallRow) -> Outcome<Option<MessageId>> {
+fn first_report<R: Reads + ?Sized>(rows: &R, call: &CallRow) -> Result<Option<MessageId>> {
     let result = rows.report(call.run, call.call, MessageKind::ToolResult)?;
     let timeout = rows.report(call.run, call.call, MessageKind::Timeout)?;
     Ok(result.into_iter().chain(timeout).min())

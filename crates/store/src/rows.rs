@@ -28,8 +28,8 @@ pub use lists::ListReads;
 pub use requests::{RequestReads, RequestRows};
 pub use usage::UsageRows;
 
-/// What a statement returns.
-pub type Outcome<T> = Result<T, StoreError>;
+/// The result of a statement, and of everything else that fails with a `StoreError`.
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
 /// The head of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -303,154 +303,154 @@ pub struct Segment {
 /// The reads that a database must implement.
 pub trait Reads: ConversationReads + AnswerReads + ListReads + RequestReads {
     /// The head of an agent.
-    fn head(&self, agent: &AgentKey) -> Outcome<Option<HeadRow>>;
+    fn head(&self, agent: &AgentKey) -> Result<Option<HeadRow>>;
     /// A run with its state.
-    fn run(&self, run: RunId) -> Outcome<Option<RunRow>>;
+    fn run(&self, run: RunId) -> Result<Option<RunRow>>;
     /// A run without its state.
-    fn run_brief(&self, run: RunId) -> Outcome<Option<RunBrief>>;
+    fn run_brief(&self, run: RunId) -> Result<Option<RunBrief>>;
     /// The run with an idempotency key, by the hash of the key.
-    fn run_by_dedupe(&self, tenant: &Tenant, key: &str) -> Outcome<Option<RunBrief>>;
+    fn run_by_dedupe(&self, tenant: &Tenant, key: &str) -> Result<Option<RunBrief>>;
     /// The run that inherited the calls of this one.
-    fn run_taking(&self, tenant: &Tenant, run: RunId) -> Outcome<Option<RunBrief>>;
+    fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunBrief>>;
     /// The agent's run with the lowest ordinal that is at least this one.
-    fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Outcome<Option<RunRow>>;
+    fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunRow>>;
     /// The agent's queued run with the lowest ordinal above this one.
-    fn next_queued(&self, agent: &AgentKey, above: u64) -> Outcome<Option<RunBrief>>;
+    fn next_queued(&self, agent: &AgentKey, above: u64) -> Result<Option<RunBrief>>;
     /// The place of a run in the execution graph.
-    fn lineage(&self, run: RunId) -> Outcome<Option<Lineage>>;
+    fn lineage(&self, run: RunId) -> Result<Option<Lineage>>;
     /// A manifest of a tenant, decoded.
-    fn manifest(&self, tenant: &Tenant, hash: &[u8; 32]) -> Outcome<Option<Arc<Manifest>>>;
+    fn manifest(&self, tenant: &Tenant, hash: &[u8; 32]) -> Result<Option<Arc<Manifest>>>;
     /// The number of runs of a tenant that have not ended.
-    fn open_runs(&self, tenant: &Tenant) -> Outcome<u32>;
+    fn open_runs(&self, tenant: &Tenant) -> Result<u32>;
     /// A run's journal from event number `from` on.
-    fn journal(&self, run: RunId, from: u64, limit: usize) -> Outcome<Vec<JournalRow>>;
+    fn journal(&self, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalRow>>;
 
     /// A run's deltas that are in no item yet, in their order.
-    fn deltas(&self, run: RunId) -> Outcome<Vec<DeltaRow>>;
+    fn deltas(&self, run: RunId) -> Result<Vec<DeltaRow>>;
 
     /// One message of an agent.
-    fn message(&self, agent: &AgentKey, message: MessageId) -> Outcome<Option<MessageRow>>;
+    fn message(&self, agent: &AgentKey, message: MessageId) -> Result<Option<MessageRow>>;
     /// The report of this kind about a call.
-    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind) -> Outcome<Option<MessageId>>;
+    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind) -> Result<Option<MessageId>>;
     /// The newest message of a run with this kind and this call, or without a call.
-    fn last_message(&self, agent: &AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber>) -> Outcome<Option<MessageId>>;
+    fn last_message(&self, agent: &AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber>) -> Result<Option<MessageId>>;
     /// An agent's pending messages, oldest first, turns included.
-    fn pending(&self, agent: &AgentKey) -> Outcome<Vec<(MessageId, MessageRow)>>;
+    fn pending(&self, agent: &AgentKey) -> Result<Vec<(MessageId, MessageRow)>>;
     /// An agent's messages after a row: first those of no run, then run by run in the order of the runs, oldest first.
-    fn inbox(&self, agent: &AgentKey, page: Page) -> Outcome<Vec<(MessageId, MessageRow)>>;
+    fn inbox(&self, agent: &AgentKey, page: Page) -> Result<Vec<(MessageId, MessageRow)>>;
 
     /// One call.
-    fn call(&self, run: RunId, call: CallNumber) -> Outcome<Option<CallRow>>;
+    fn call(&self, run: RunId, call: CallNumber) -> Result<Option<CallRow>>;
     /// A run's calls from number `from` on.
-    fn calls(&self, run: RunId, from: CallNumber, limit: usize) -> Outcome<Vec<CallRow>>;
+    fn calls(&self, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallRow>>;
     /// A run's calls that are neither applied, expired nor dropped.
-    fn open_calls(&self, run: RunId) -> Outcome<Vec<CallNumber>>;
+    fn open_calls(&self, run: RunId) -> Result<Vec<CallNumber>>;
     /// A run's claimed calls, each with the end of its lease.
-    fn claims(&self, run: RunId) -> Outcome<Vec<(CallNumber, Timestamp)>>;
+    fn claims(&self, run: RunId) -> Result<Vec<(CallNumber, Timestamp)>>;
     /// Claimable calls of a tool, oldest first: waiting, not past their deadline, of a head's active run, not quarantined.
-    fn waiting_calls(&self, tenant: &Tenant, tool: &ToolName, now: Timestamp, limit: usize) -> Outcome<Vec<CallRow>>;
+    fn waiting_calls(&self, tenant: &Tenant, tool: &ToolName, now: Timestamp, limit: usize) -> Result<Vec<CallRow>>;
     /// The calls that are held under a claim's key, by the hash of the key.
-    fn calls_by_key(&self, tenant: &Tenant, key: &str) -> Outcome<Vec<CallRow>>;
+    fn calls_by_key(&self, tenant: &Tenant, key: &str) -> Result<Vec<CallRow>>;
 
     /// One item of a tenant.
-    fn item(&self, tenant: &Tenant, item: ItemId) -> Outcome<Option<ItemRow>>;
+    fn item(&self, tenant: &Tenant, item: ItemId) -> Result<Option<ItemRow>>;
     /// A box.
-    fn find_box(&self, id: BoxId) -> Outcome<Option<BoxRow>>;
+    fn find_box(&self, id: BoxId) -> Result<Option<BoxRow>>;
     /// The number of items that a box has besides its parent.
-    fn box_length(&self, id: BoxId) -> Outcome<u32>;
+    fn box_length(&self, id: BoxId) -> Result<u32>;
     /// The item ids at positions below `below`, in order, the copied ones first.
-    fn box_item_ids(&self, id: BoxId, below: u32) -> Outcome<Vec<ItemId>>;
+    fn box_item_ids(&self, id: BoxId, below: u32) -> Result<Vec<ItemId>>;
     /// The bytes of content of all items at positions `from..below` of these boxes.
-    fn content_bytes(&self, segments: &[Segment]) -> Outcome<u64>;
+    fn content_bytes(&self, segments: &[Segment]) -> Result<u64>;
     /// The items at positions `from..below`, in order, at most `limit`, each with its position.
-    fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Outcome<Vec<(i64, ItemRow)>>;
+    fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Result<Vec<(i64, ItemRow)>>;
 
     /// Agents that must be looked at by `now`, the longest due first.
-    fn due(&self, now: Timestamp, limit: usize) -> Outcome<Vec<AgentKey>>;
+    fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<AgentKey>>;
     /// Whether a node's lease is valid.
-    fn lives(&self, node: NodeId) -> Outcome<bool>;
+    fn lives(&self, node: NodeId) -> Result<bool>;
     /// Agents with unfinished work whose owner is neither this node nor a live one, in the order of the keys.
-    fn orphans(&self, node: NodeId, after: Option<&AgentKey>, limit: usize) -> Outcome<Vec<AgentKey>>;
+    fn orphans(&self, node: NodeId, after: Option<&AgentKey>, limit: usize) -> Result<Vec<AgentKey>>;
     /// Outbox rows, oldest first.
-    fn outbox(&self, limit: usize) -> Outcome<Vec<OutboxRow>>;
+    fn outbox(&self, limit: usize) -> Result<Vec<OutboxRow>>;
 }
 
 /// The writes that a database must implement. They are made inside a transaction that the caller begins and ends.
 pub trait Rows: Reads + ConversationRows + AnswerRows + RequestRows + UsageRows {
     /// Stores the head of an agent that has none.
-    fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Outcome<()>;
+    fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Result<()>;
     /// Replaces a head if it still has the status, epoch, run and seq of `before`. Otherwise returns false and changes nothing.
-    fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Outcome<bool>;
+    fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Result<bool>;
     /// Updates a head that is as its owner left it: the guard holds, the owner is the same, and no messages are pending. Otherwise returns
     /// false and changes nothing. Only the columns that show the run are taken from `shown`.
-    fn pass_head(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Outcome<bool>;
+    fn pass_head(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Result<bool>;
     /// Deletes a head if it still has the status, epoch, run and seq of `before`. Otherwise returns false and changes nothing.
-    fn delete_head(&mut self, agent: &AgentKey, before: &HeadRow) -> Outcome<bool>;
+    fn delete_head(&mut self, agent: &AgentKey, before: &HeadRow) -> Result<bool>;
     /// Stores a run.
-    fn insert_run(&mut self, run: &RunRow) -> Outcome<()>;
+    fn insert_run(&mut self, run: &RunRow) -> Result<()>;
     /// Changes a run. If it ends and has a time to live, it becomes due to be erased when that is over.
-    fn update_run(&mut self, change: &RunChange) -> Outcome<()>;
+    fn update_run(&mut self, change: &RunChange) -> Result<()>;
     /// The follow-up of a run has ended: the run is kept for its own time to live from now on, but not longer than before. A run that does
     /// not exist, is not the tenant's or is never erased is left as it is.
-    fn release_run(&mut self, tenant: &Tenant, run: RunId, now: Timestamp) -> Outcome<()>;
+    fn release_run(&mut self, tenant: &Tenant, run: RunId, now: Timestamp) -> Result<()>;
     /// Makes a queued run the active one. Its state stays the same.
-    fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Outcome<()>;
+    fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Result<()>;
     /// Stores a manifest of a tenant unless the tenant has it.
-    fn keep_manifest(&mut self, tenant: &Tenant, manifest: &PinnedManifest) -> Outcome<()>;
+    fn keep_manifest(&mut self, tenant: &Tenant, manifest: &PinnedManifest) -> Result<()>;
     /// Adds `change` to the number of a tenant's open runs.
-    fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Outcome<()>;
+    fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Result<()>;
     /// Stores the events of one commit, in their order.
-    fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Outcome<()>;
+    fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Result<()>;
 
     /// Deletes a run's journal and calls, the boxes that go, and every item of the run that is in no box that stays. Clears the content of
     /// its messages, the recorded answers about it, and these columns of the run: note, deliverable, parent step, manifest and the time to
     /// be erased. The manifest is deleted with the last run of the tenant that has it. A box that goes is not shared.
-    fn erase_run(&mut self, erasure: &Erasure) -> Outcome<()>;
+    fn erase_run(&mut self, erasure: &Erasure) -> Result<()>;
 
     /// Deletes a run's deltas.
-    fn forget_deltas(&mut self, run: RunId) -> Outcome<()>;
+    fn forget_deltas(&mut self, run: RunId) -> Result<()>;
 
     /// Stores a message under the next number. A report that exists already is not stored twice: then `None`.
-    fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Outcome<Option<MessageId>>;
+    fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Result<Option<MessageId>>;
     /// Sets the status of a message to consumed.
-    fn consume_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch, now: Timestamp) -> Outcome<()>;
+    fn consume_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch, now: Timestamp) -> Result<()>;
     /// Makes a queued turn pending, under an epoch.
-    fn lease_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch) -> Outcome<()>;
+    fn lease_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch) -> Result<()>;
     /// Sets the status of a message to skipped.
-    fn skip_message(&mut self, agent: &AgentKey, message: MessageId, now: Timestamp) -> Outcome<()>;
+    fn skip_message(&mut self, agent: &AgentKey, message: MessageId, now: Timestamp) -> Result<()>;
     /// Sets the status of a message to error.
-    fn refuse_message(&mut self, agent: &AgentKey, message: MessageId, reason: &str) -> Outcome<()>;
+    fn refuse_message(&mut self, agent: &AgentKey, message: MessageId, reason: &str) -> Result<()>;
 
     /// Stores a call.
-    fn insert_call(&mut self, row: &CallRow) -> Outcome<()>;
+    fn insert_call(&mut self, row: &CallRow) -> Result<()>;
     /// Changes a call's status as `CallRow::move_on` does. A statement of its own, because every result needs it.
-    fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Outcome<()>;
+    fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Result<()>;
     /// Replaces all columns of a call that can change: status, deadline, result, worker, lease, attempt and key.
-    fn update_call(&mut self, row: &CallRow) -> Outcome<()>;
+    fn update_call(&mut self, row: &CallRow) -> Result<()>;
 
     /// Stores an item under its hash.
-    fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Outcome<()>;
+    fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Result<()>;
     /// Stores a box without items.
-    fn insert_box(&mut self, row: &BoxRow) -> Outcome<()>;
+    fn insert_box(&mut self, row: &BoxRow) -> Result<()>;
     /// Marks a box as shared, for good.
-    fn share_box(&mut self, id: BoxId) -> Outcome<()>;
+    fn share_box(&mut self, id: BoxId) -> Result<()>;
     /// Puts an item at a position of a box.
-    fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Outcome<()>;
+    fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Result<()>;
 
     /// Stores an outbox row for a range of a journal.
-    fn insert_outbox(&mut self, agent: &AgentKey, run: RunId, first: u64, count: u32) -> Outcome<()>;
+    fn insert_outbox(&mut self, agent: &AgentKey, run: RunId, first: u64, count: u32) -> Result<()>;
     /// Deletes outbox rows.
-    fn forget_outbox(&mut self, rows: &[u64]) -> Outcome<()>;
+    fn forget_outbox(&mut self, rows: &[u64]) -> Result<()>;
 }
 
 /// The statements about deltas, for a caller that stores one batch at a time.
 pub trait Announces: Reads {
     /// Whether a run is its agent's active one under this epoch.
-    fn is_active(&mut self, agent: &AgentKey, run: RunId, epoch: Epoch) -> Outcome<bool>;
+    fn is_active(&mut self, agent: &AgentKey, run: RunId, epoch: Epoch) -> Result<bool>;
     /// The number of chunks that are stored of a run's streamed text.
-    fn pieces_standing(&self, run: RunId) -> Outcome<u32>;
+    fn pieces_standing(&self, run: RunId) -> Result<u32>;
     /// Appends a batch to the stored deltas of its run.
-    fn insert_delta(&mut self, words: &Announcement) -> Outcome<()>;
+    fn insert_delta(&mut self, words: &Announcement) -> Result<()>;
 }
 
 /// The error of a write whose key exists already.

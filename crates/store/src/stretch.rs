@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use windlass_kernel::{Epoch, Timestamp};
 use windlass_ports::StoreError;
 
-use crate::rows::{JournalRow, Outcome};
+use crate::rows::{JournalRow, Result};
 
 /// What the events of a batch have in common.
 pub(crate) struct Stretch {
@@ -22,7 +22,7 @@ pub(crate) struct Stretch {
 }
 
 /// Encodes the list. Kinds need no escaping, and bodies are JSON already.
-pub(crate) fn pack(rows: &[JournalRow]) -> Outcome<String> {
+pub(crate) fn pack(rows: &[JournalRow]) -> Result<String> {
     let mut list = String::with_capacity(rows.iter().map(|row| row.body.len() + row.kind.len() + 6).sum());
     let mut before = '[';
     for row in rows {
@@ -41,7 +41,7 @@ pub(crate) fn pack(rows: &[JournalRow]) -> Outcome<String> {
 }
 
 /// Decodes what `pack` made.
-pub(crate) fn unpack(stretch: &Stretch, list: &str) -> Outcome<Vec<JournalRow>> {
+pub(crate) fn unpack(stretch: &Stretch, list: &str) -> Result<Vec<JournalRow>> {
     let events: Vec<(Cow<'_, str>, &RawValue)> =
         serde_json::from_str(list).map_err(|error| StoreError::Corrupt(format!("a stretch of a journal cannot be read: {error}")))?;
     let numbered = (stretch.first..).zip(events);

@@ -5,7 +5,7 @@ use windlass_ports::{Day, NodeId, RunUsage, RunView, StoreError, UsageKey, Usage
 
 use crate::{
     reading,
-    rows::{Outcome, Reads},
+    rows::{Result, Reads},
 };
 
 /// An ended run that is in no sum, with the bytes of its content.
@@ -23,8 +23,8 @@ const RUN_MAX: u64 = 1 << 48;
 
 /// What each listed run adds to the sums. All reads are made before any of them may fail, so that a remote database can answer them in one
 /// batch. A run that can't be read counts as a run, so that it does not stay on the list.
-pub(crate) fn usage_of<R: Reads + ?Sized>(rows: &R, node: NodeId, listed: &[Uncounted]) -> Outcome<Vec<RunUsage>> {
-    let found: Vec<Outcome<Option<RunView>>> = listed.iter().map(|row| reading::run(rows, &row.tenant, row.run)).collect();
+pub(crate) fn usage_of<R: Reads + ?Sized>(rows: &R, node: NodeId, listed: &[Uncounted]) -> Result<Vec<RunUsage>> {
+    let found: Vec<Result<Option<RunView>>> = listed.iter().map(|row| reading::run(rows, &row.tenant, row.run)).collect();
     let counted = listed.iter().zip(found).map(|(row, found)| match found {
         Ok(view) => Ok(run_usage(node, row, view.as_ref())),
         Err(StoreError::Corrupt(_)) => Ok(run_usage(node, row, None)),

@@ -3,16 +3,16 @@
 use windlass_kernel::{RunId, Tenant};
 
 use super::writes::{MemoryRows, must};
-use crate::rows::{AnswerReads, AnswerRow, AnswerRows, Outcome};
+use crate::rows::{AnswerReads, AnswerRow, AnswerRows, Result};
 
 impl AnswerReads for MemoryRows {
-    fn answer(&self, tenant: &Tenant, key: &str) -> Outcome<Option<AnswerRow>> {
+    fn answer(&self, tenant: &Tenant, key: &str) -> Result<Option<AnswerRow>> {
         Ok(self.answers.get(&(tenant.clone(), key.to_owned())).cloned())
     }
 }
 
 impl AnswerRows for MemoryRows {
-    fn insert_answer(&mut self, row: &AnswerRow) -> Outcome<()> {
+    fn insert_answer(&mut self, row: &AnswerRow) -> Result<()> {
         self.answers_of.put((row.run, row.tenant.clone(), row.key.clone()), ());
         must(self.answers.insert((row.tenant.clone(), row.key.clone()), row.clone()), "an answer")
     }

@@ -6,16 +6,16 @@ use windlass_kernel::{BoxId, CallNumber, ItemId, RunId, Tenant, Timestamp};
 use windlass_ports::MessageId;
 
 use super::writes::MemoryRows;
-use crate::rows::{CallRow, Erasure, NO_MANIFEST, Outcome};
+use crate::rows::{CallRow, Erasure, NO_MANIFEST, Result};
 
 impl MemoryRows {
     /// Runs whose time to be erased has passed, oldest first.
-    pub(super) fn erasable(&self, now: Timestamp, limit: usize) -> Outcome<Vec<(Tenant, RunId)>> {
+    pub(super) fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>> {
         let due = self.erasable.range(..).take_while(|((at, _), _)| *at <= now).take(limit);
         Ok(due.map(|((_, run), tenant)| (tenant.clone(), *run)).collect())
     }
 
-    pub(super) fn erase(&mut self, erasure: &Erasure) -> Outcome<()> {
+    pub(super) fn erase(&mut self, erasure: &Erasure) -> Result<()> {
         let run = erasure.run;
         let mut items = self.erase_boxes(&erasure.gone);
         items.extend(self.erase_calls(run));
@@ -63,7 +63,7 @@ impl MemoryRows {
         calls.into_iter().flat_map(|row| [Some(row.item), row.result]).flatten().collect()
     }
 
-    fn erase_messages(&mut self, erasure: &Erasure) -> Outcome<Vec<ItemId>> {
+    fn erase_messages(&mut self, erasure: &Erasure) -> Result<Vec<ItemId>> {
         let agent = &erasure.agent;
         let all = self.inbox.range((agent.clone(), MessageId(0))..=(agent.clone(), MessageId(u64::MAX)));
         let of_run: Vec<(MessageId, Option<ItemId>)> =

@@ -4,7 +4,7 @@ use windlass_kernel::Tenant;
 use windlass_ports::{RunStatus, TenantErasure};
 
 use super::{table::Table, writes::MemoryRows};
-use crate::rows::{Outcome, Reads};
+use crate::rows::{Result, Reads};
 
 /// Removes the rows of a tenant. Returns how many there were.
 fn clear<K: Ord + Clone, V: Clone>(table: &mut Table<K, V>, is_own: impl Fn(&K, &V) -> bool) -> u64 {
@@ -14,7 +14,7 @@ fn clear<K: Ord + Clone, V: Clone>(table: &mut Table<K, V>, is_own: impl Fn(&K, 
 }
 
 impl MemoryRows {
-    pub(super) fn erase_tenant(&mut self, tenant: &Tenant) -> Outcome<TenantErasure> {
+    pub(super) fn erase_tenant(&mut self, tenant: &Tenant) -> Result<TenantErasure> {
         let open = self.open_runs(tenant)?;
         if open > 0 {
             return Ok(TenantErasure::OpenRuns(open));

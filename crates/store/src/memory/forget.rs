@@ -9,11 +9,11 @@ use super::{
     MemoryStore,
     writes::{MemoryRows, count},
 };
-use crate::rows::{NO_MANIFEST, Outcome, Rows, RunRow};
+use crate::rows::{NO_MANIFEST, Result, Rows, RunRow};
 
 impl MemoryStore {
     /// Deletes an ended run with its skeleton. Content that other runs read stays until they are forgotten, too.
-    pub(crate) fn forget(&self, tenant: &Tenant, run: RunId) -> Outcome<()> {
+    pub(crate) fn forget(&self, tenant: &Tenant, run: RunId) -> Result<()> {
         self.write(|rows| match rows.runs.get(&run).cloned() {
             Some(row) if row.brief.agent.tenant == *tenant && row.brief.status == RunStatus::Ended => {
                 rows.forget(&row);
@@ -24,22 +24,22 @@ impl MemoryStore {
     }
 
     /// Whether a run exists.
-    pub(crate) fn has_run(&self, run: RunId) -> Outcome<bool> {
+    pub(crate) fn has_run(&self, run: RunId) -> Result<bool> {
         self.read(|rows| Ok(rows.runs.get(&run).is_some()))
     }
 
     /// Whether a run exists and belongs to the agent.
-    pub(crate) fn has_run_of(&self, run: RunId, agent: &AgentKey) -> Outcome<bool> {
+    pub(crate) fn has_run_of(&self, run: RunId, agent: &AgentKey) -> Result<bool> {
         self.read(|rows| Ok(rows.runs.get(&run).is_some_and(|row| row.brief.agent == *agent)))
     }
 
     /// Whether a box exists.
-    pub(crate) fn has_box(&self, id: BoxId) -> Outcome<bool> {
+    pub(crate) fn has_box(&self, id: BoxId) -> Result<bool> {
         self.read(|rows| Ok(rows.boxes.get(&id).is_some()))
     }
 
     /// The bytes of all content.
-    pub(crate) fn bytes(&self) -> Outcome<u64> {
+    pub(crate) fn bytes(&self) -> Result<u64> {
         self.read(|rows| Ok(rows.bytes))
     }
 
@@ -50,7 +50,7 @@ impl MemoryStore {
     }
 
     /// Records that a run of another store inherits the calls of a run here. If a run has inherited them before, it is returned.
-    pub(crate) fn give_calls(&self, tenant: &Tenant, left: RunId, to: RunId) -> Outcome<Option<RunId>> {
+    pub(crate) fn give_calls(&self, tenant: &Tenant, left: RunId, to: RunId) -> Result<Option<RunId>> {
         self.write(|rows| {
             let key = (tenant.clone(), left);
             if let Some(taker) = rows.takers.get(&key).filter(|taker| **taker != to) {
@@ -62,7 +62,7 @@ impl MemoryStore {
     }
 
     /// Undoes `give_calls`, because the run that was to inherit the calls was not recorded.
-    pub(crate) fn take_calls_back(&self, tenant: &Tenant, left: RunId) -> Outcome<()> {
+    pub(crate) fn take_calls_back(&self, tenant: &Tenant, left: RunId) -> Result<()> {
         self.write(|rows| {
             rows.takers.remove(&(tenant.clone(), left));
             Ok(())
@@ -70,12 +70,12 @@ impl MemoryStore {
     }
 
     /// Records that the follow-up of a run has ended, in this store or another one.
-    pub(crate) fn release(&self, tenant: &Tenant, run: RunId, now: Timestamp) -> Outcome<()> {
+    pub(crate) fn release(&self, tenant: &Tenant, run: RunId, now: Timestamp) -> Result<()> {
         self.write(|rows| rows.release_run(tenant, run, now))
     }
 
     /// The run that inherited a run's calls, in this store or another one.
-    pub(crate) fn taker(&self, tenant: &Tenant, left: RunId) -> Outcome<Option<RunId>> {
+    pub(crate) fn taker(&self, tenant: &Tenant, left: RunId) -> Result<Option<RunId>> {
         self.read(|rows| Ok(rows.takers.get(&(tenant.clone(), left)).copied()))
     }
 }

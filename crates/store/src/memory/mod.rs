@@ -29,7 +29,7 @@ use windlass_ports::{
 
 use crate::{
     StoreOptions, edges, listing, reading,
-    rows::{ListReads, Outcome, Reads, RequestReads, RequestRows, Rows},
+    rows::{ListReads, Result, Reads, RequestReads, RequestRows, Rows},
     verbs,
 };
 use writes::MemoryRows;
@@ -52,7 +52,7 @@ impl MemoryStore {
         NodeId(1)
     }
 
-    fn write<T>(&self, verb: impl FnOnce(&mut MemoryRows) -> Outcome<T>) -> Outcome<T> {
+    fn write<T>(&self, verb: impl FnOnce(&mut MemoryRows) -> Result<T>) -> Result<T> {
         let mut rows = self.lock()?;
         let outcome = verb(&mut rows);
         match &outcome {
@@ -62,16 +62,16 @@ impl MemoryStore {
         outcome
     }
 
-    fn read<T>(&self, question: impl FnOnce(&MemoryRows) -> Outcome<T>) -> Outcome<T> {
+    fn read<T>(&self, question: impl FnOnce(&MemoryRows) -> Result<T>) -> Result<T> {
         question(&*self.lock()?)
     }
 
     /// Whether these runs exist and their usage is in no sum.
-    pub(crate) fn has_uncounted(&self, runs: &[RunId]) -> Outcome<bool> {
+    pub(crate) fn has_uncounted(&self, runs: &[RunId]) -> Result<bool> {
         self.read(|rows| Ok(runs.iter().any(|run| rows.uncounted.get(run).is_some())))
     }
 
-    fn lock(&self) -> Outcome<std::sync::MutexGuard<'_, MemoryRows>> {
+    fn lock(&self) -> Result<std::sync::MutexGuard<'_, MemoryRows>> {
         // A panic in a verb may have left half of its changes, and the store can't know.
         self.rows.lock().map_err(|_| StoreError::Unavailable("a verb panicked in the memory store".into()))
     }

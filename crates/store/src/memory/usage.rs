@@ -7,18 +7,18 @@ use windlass_ports::{Day, ItemBytes, ItemScan, NodeId, RunUsage, UsageGroup, Usa
 
 use super::writes::{MemoryRows, must};
 use crate::{
-    rows::{Outcome, UsageRows},
+    rows::{Result, UsageRows},
     usage::{Uncounted, usage_of},
 };
 
 impl UsageRows for MemoryRows {
-    fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Outcome<()> {
+    fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Result<()> {
         must(self.uncounted.insert(run, (tenant.clone(), None)), "a run that is not counted")
     }
 }
 
 impl MemoryRows {
-    pub(super) fn uncounted_usage(&self, node: NodeId, limit: usize) -> Outcome<Vec<RunUsage>> {
+    pub(super) fn uncounted_usage(&self, node: NodeId, limit: usize) -> Result<Vec<RunUsage>> {
         let listed = self.uncounted.range(..).take(limit);
         let listed = listed.map(|(run, (tenant, model))| {
             let bytes = self.run_bytes(*run);

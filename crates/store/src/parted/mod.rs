@@ -18,7 +18,7 @@ use windlass_ports::{
     ReaderRecord, RunUsage, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Views, Withdrawn,
 };
 
-use crate::{StoreOptions, memory::MemoryStore, rows::Outcome, verbs::is_own_head};
+use crate::{StoreOptions, memory::MemoryStore, rows::Result, verbs::is_own_head};
 
 /// Separates the numbers of outbox rows in memory from those of a database, which never reach this one.
 const OUTBOX_OF_MEMORY: u64 = 1 << 62;
@@ -41,30 +41,30 @@ impl PartedStore {
     }
 
     /// The tier that an agent is in.
-    fn of(&self, agent: &AgentKey) -> Outcome<&dyn Store> {
+    fn of(&self, agent: &AgentKey) -> Result<&dyn Store> {
         Ok(if self.has(agent)? { &self.memory } else { &*self.kept })
     }
 
-    fn has(&self, agent: &AgentKey) -> Outcome<bool> {
+    fn has(&self, agent: &AgentKey) -> Result<bool> {
         agent.agent.as_str().parse().map_or(Ok(false), |run| self.memory.has_run_of(run, agent))
     }
 
     /// Whether a new run goes to memory.
-    fn is_unkept(&self, new: &NewRun) -> Outcome<bool> {
+    fn is_unkept(&self, new: &NewRun) -> Result<bool> {
         let is_wanted = new.erase_ms.is_some() && is_own_head(&new.agent, new.run);
         let follows_here = new.context.parent.map_or(Ok(true), |parent| self.memory.has_box(parent.id))?;
         Ok(is_wanted && follows_here && new.takes.map_or(Ok(true), |left| self.memory.has_run(left))?)
     }
 
     /// The run in the database that has already inherited the calls that `new` wants to inherit from a run in memory.
-    fn taken_elsewhere(&self, new: &NewRun) -> Outcome<Option<RunId>> {
+    fn taken_elsewhere(&self, new: &NewRun) -> Result<Option<RunId>> {
         let taker = new.takes.map_or(Ok(None), |left| self.memory.taker(&new.agent.tenant, left))?;
         taker.map_or(Ok(None), |taker| Ok(Some(taker).filter(|_| !self.memory.has_run(taker).unwrap_or(true))))
     }
 
     /// Makes room for the content of a new run by erasing runs in memory that have ended, the oldest first, although they could still be
     /// read.
-    async fn make_room(&self, new: &NewRun) -> Outcome<bool> {
+    async fn make_room(&self, new: &NewRun) -> Result<bool> {
         let more: u64 = new.context.items.iter().map(|item| item.content.len() as u64).sum();
         for (tenant, run) in self.memory.erasable(Timestamp(i64::MAX), FORGET_MAX).await? {
             if self.memory.bytes()? + more <= self.bytes_max {
@@ -323,7 +323,7 @@ impl Store for PartedStore {
 type Calls = Vec<(RunId, CallNumber)>;
 
 impl PartedStore {
-    fn sorted(&self, calls: Calls) -> Outcome<(Calls, Calls)> {
+    fn sorted(&self, calls: Calls) -> Result<(Calls, Calls)> {
         let (mut here, mut there) = (Vec::new(), Vec::new());
         for call in calls {
             if self.memory.has_run(call.0)? { here.push(call) } else { there.push(call) }

@@ -10,18 +10,18 @@ use windlass_ports::{
 };
 
 use super::PartedStore;
-use crate::rows::Outcome;
+use crate::rows::Result;
 
 impl PartedStore {
-    fn views_of_agent(&self, agent: &AgentKey) -> Outcome<&dyn Views> {
+    fn views_of_agent(&self, agent: &AgentKey) -> Result<&dyn Views> {
         Ok(self.pick(self.has(agent)?))
     }
 
-    fn views_of_run(&self, run: RunId) -> Outcome<&dyn Views> {
+    fn views_of_run(&self, run: RunId) -> Result<&dyn Views> {
         Ok(self.pick(self.memory.has_run(run)?))
     }
 
-    fn views_of_box(&self, id: BoxId) -> Outcome<&dyn Views> {
+    fn views_of_box(&self, id: BoxId) -> Result<&dyn Views> {
         Ok(self.pick(self.memory.has_box(id)?))
     }
 

@@ -11,7 +11,7 @@ use super::{
     session::Session,
     sheet::Sheet,
 };
-use crate::rows::{AnswerReads, AnswerRow, AnswerRows, Outcome, pack_calls};
+use crate::rows::{AnswerReads, AnswerRow, AnswerRows, Result, pack_calls};
 
 pub(super) async fn rows(session: &Session, kind: Vec<Question>) -> Answered {
     let (mut tenants, mut keys) = (Vec::with_capacity(kind.len()), Vec::with_capacity(kind.len()));
@@ -26,13 +26,13 @@ pub(super) async fn rows(session: &Session, kind: Vec<Question>) -> Answered {
 }
 
 impl AnswerReads for Sheet<'_> {
-    fn answer(&self, tenant: &Tenant, key: &str) -> Outcome<Option<AnswerRow>> {
+    fn answer(&self, tenant: &Tenant, key: &str) -> Result<Option<AnswerRow>> {
         Ok(self.ask(Question::Kept(tenant.clone(), key.to_owned()))?.kept()?.map(|row| *row))
     }
 }
 
 impl AnswerRows for Sheet<'_> {
-    fn insert_answer(&mut self, row: &AnswerRow) -> Outcome<()> {
+    fn insert_answer(&mut self, row: &AnswerRow) -> Result<()> {
         self.log.answers.push(row.clone());
         Ok(())
     }

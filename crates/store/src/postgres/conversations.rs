@@ -13,7 +13,7 @@ use super::{
     session::Session,
     sheet::Sheet,
 };
-use crate::rows::{BoxRow, ConversationReads, ConversationRow, ConversationRows, Outcome, stands_already};
+use crate::rows::{BoxRow, ConversationReads, ConversationRow, ConversationRows, Result, stands_already};
 
 /// The writes of one verb to conversations.
 #[derive(Default)]
@@ -55,7 +55,7 @@ pub(super) async fn parts(session: &Session, kind: Vec<Question>) -> Answered {
 }
 
 impl ConversationReads for Sheet<'_> {
-    fn conversation(&self, id: ConversationId) -> Outcome<Option<ConversationRow>> {
+    fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRow>> {
         let written = &self.log.conversations;
         match written.changed.get(&id).or_else(|| written.begun.get(&id)) {
             Some(row) => Ok(Some(row.clone())),
@@ -63,7 +63,7 @@ impl ConversationReads for Sheet<'_> {
         }
     }
 
-    fn conversation_parts(&self, id: ConversationId) -> Outcome<Vec<ConversationPart>> {
+    fn conversation_parts(&self, id: ConversationId) -> Result<Vec<ConversationPart>> {
         let mut parts = self.ask(Question::ConversationParts(id))?.parts()?;
         parts.extend(self.log.conversations.parts.iter().filter(|(whose, ..)| *whose == id).map(|(.., part)| *part));
         Ok(parts)
@@ -71,28 +71,28 @@ impl ConversationReads for Sheet<'_> {
 }
 
 impl ConversationRows for Sheet<'_> {
-    fn insert_conversation(&mut self, row: &ConversationRow) -> Outcome<()> {
+    fn insert_conversation(&mut self, row: &ConversationRow) -> Result<()> {
         let before = self.log.conversations.begun.insert(row.id, row.clone());
         if before.is_some() { Err(stands_already("a conversation")) } else { Ok(()) }
     }
 
-    fn update_conversation(&mut self, row: &ConversationRow) -> Outcome<()> {
+    fn update_conversation(&mut self, row: &ConversationRow) -> Result<()> {
         self.log.conversations.changed.insert(row.id, row.clone());
         Ok(())
     }
 
-    fn delete_conversation(&mut self, id: ConversationId, gone: &[BoxId]) -> Outcome<()> {
+    fn delete_conversation(&mut self, id: ConversationId, gone: &[BoxId]) -> Result<()> {
         self.log.conversations.ended.push(id);
         self.log.conversations.gone.extend(gone);
         Ok(())
     }
 
-    fn insert_part(&mut self, id: ConversationId, n: u64, part: ConversationPart) -> Outcome<()> {
+    fn insert_part(&mut self, id: ConversationId, n: u64, part: ConversationPart) -> Result<()> {
         self.log.conversations.parts.push((id, n, part));
         Ok(())
     }
 
-    fn bind_box(&mut self, row: &BoxRow) -> Outcome<()> {
+    fn bind_box(&mut self, row: &BoxRow) -> Result<()> {
         self.log.conversations.bound.push(row.clone());
         Ok(())
     }

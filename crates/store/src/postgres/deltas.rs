@@ -15,7 +15,7 @@ use super::{
     session::{Connector, Session},
     trouble::Trouble,
 };
-use crate::{rows::Outcome, verbs};
+use crate::{rows::Result, verbs};
 
 /// Batches that may wait. Beyond them, senders wait.
 const WAITING_MAX: usize = 1_024;
@@ -30,7 +30,7 @@ pub(super) struct Deltas {
 
 struct Request {
     words: Announcement,
-    reply: oneshot::Sender<Outcome<()>>,
+    reply: oneshot::Sender<Result<()>>,
 }
 
 impl Deltas {
@@ -48,7 +48,7 @@ impl Deltas {
     }
 
     /// Stores a batch of deltas. Returns when they are on disk.
-    pub(super) async fn announce(&self, words: Announcement) -> Outcome<()> {
+    pub(super) async fn announce(&self, words: Announcement) -> Result<()> {
         verbs::check_pieces(&words)?;
         let (reply, answer) = oneshot::channel();
         self.queue.send(Request { words, reply }).await.map_err(|_| gone())?;
@@ -104,12 +104,12 @@ async fn keep_all(link: &Link, batch: BTreeMap<AgentKey, Request>) {
     }
 }
 
-async fn keep(link: &Link, words: &[Announcement]) -> Outcome<Vec<Outcome<()>>> {
+async fn keep(link: &Link, words: &[Announcement]) -> Result<Vec<Result<()>>> {
     link.ask(|session| async move { announce(&session, words).await }).await
 }
 
 /// Stores the batches that follow the stored chunks of their run, and gives the outcome of each.
-async fn announce(session: &Session, words: &[Announcement]) -> Result<Vec<Outcome<()>>, Trouble> {
+async fn announce(session: &Session, words: &[Announcement]) -> Result<Vec<Result<()>>, Trouble> {
     let tenants: Vec<Text<'_>> = words.iter().map(|words| Text(words.agent.tenant.as_str())).collect();
     let agents: Vec<Text<'_>> = words.iter().map(|words| Text(words.agent.agent.as_str())).collect();
     let runs: Vec<&[u8]> = words.iter().map(|words| words.run.as_bytes().as_slice()).collect();

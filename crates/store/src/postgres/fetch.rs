@@ -19,7 +19,7 @@ use super::{
     session::Session,
     trouble::Trouble,
 };
-use crate::rows::{BoxRow, DeltaRow, Outcome};
+use crate::rows::{BoxRow, DeltaRow, Result};
 
 /// The most decoded manifests in the cache. There are few, and all runs of an agent share one.
 const MANIFESTS_MAX: usize = 256;
@@ -122,7 +122,7 @@ pub(super) async fn keyed<T>(
     statement: &Statement,
     params: &[&(dyn ToSql + Sync)],
     keys: usize,
-    read: impl Fn(&Columns) -> Outcome<T>,
+    read: impl Fn(&Columns) -> Result<T>,
 ) -> Result<Vec<Vec<T>>, Trouble> {
     let rows = session.client.query(statement, params).await?;
     let mut found: Vec<Vec<T>> = (0..keys).map(|_| Vec::new()).collect();
@@ -448,7 +448,7 @@ pub(super) async fn rows<T>(
     session: &Session,
     statement: &Statement,
     params: &[&(dyn ToSql + Sync)],
-    read: impl Fn(&Columns) -> Outcome<T>,
+    read: impl Fn(&Columns) -> Result<T>,
 ) -> Result<Vec<T>, Trouble> {
     let rows = session.client.query(statement, params).await?;
     rows.into_iter().map(|row| Ok(read(&Columns::of(row))?)).collect()

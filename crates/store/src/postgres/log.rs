@@ -9,7 +9,7 @@ use windlass_ports::{Guard, MessageId, MessageStatus, NodeId, OpenRequest, Pinne
 use super::{conversations::ConversationWrites, question::Question, sheet::Sheet};
 use crate::{
     rows::{
-        AnswerRow, BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow,
+        AnswerRow, BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Result, Reads, Rows, RunBrief, RunChange, RunRow,
         stands_already,
     },
     stretch::{self, Stretch},
@@ -220,14 +220,14 @@ impl Log {
 
 impl Sheet<'_> {
     /// Decided here: the head was read under its lock, and no other transaction changes it before the end of this one.
-    fn holds(&self, agent: &AgentKey, before: &HeadRow) -> Outcome<bool> {
+    fn holds(&self, agent: &AgentKey, before: &HeadRow) -> Result<bool> {
         let guard = |head: &HeadRow| (head.status, head.epoch, head.run, head.seq);
         Ok(self.head(agent)?.is_some_and(|head| guard(&head) == guard(before)))
     }
 }
 
 impl Rows for Sheet<'_> {
-    fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Outcome<()> {
+    fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Result<()> {
         if self.head(agent)?.is_some() {
             return Err(stands_already("a head"));
         }
@@ -235,7 +235,7 @@ impl Rows for Sheet<'_> {
         Ok(())
     }
 
-    fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Outcome<bool> {
+    fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Result<bool> {
         let holds = self.holds(agent, before)?;
         if holds {
             let is_new = self.log.heads.get(agent).is_some_and(|written| written.is_new);
@@ -244,7 +244,7 @@ impl Rows for Sheet<'_> {
         Ok(holds)
     }
 
-    fn delete_head(&mut self, agent: &AgentKey, before: &HeadRow) -> Outcome<bool> {
+    fn delete_head(&mut self, agent: &AgentKey, before: &HeadRow) -> Result<bool> {
         let holds = self.holds(agent, before)?;
         if holds {
             self.log.gone_heads.insert(agent.clone());
@@ -252,7 +252,7 @@ impl Rows for Sheet<'_> {
         Ok(holds)
     }
 
-    fn pass_head(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Outcome<bool> {
+    fn pass_head(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Result<bool> {
         let is_as_left = |head: &HeadRow| {
             (head.status, head.epoch, head.run, head.seq) == (guard.status, guard.epoch, Some(guard.run), guard.seq)
                 && head.owner == Some(owner)
@@ -265,12 +265,12 @@ impl Rows for Sheet<'_> {
         self.update_head(&guard.agent, &before, &after)
     }
 
-    fn insert_run(&mut self, run: &RunRow) -> Outcome<()> {
+    fn insert_run(&mut self, run: &RunRow) -> Result<()> {
         self.log.new_runs.insert(run.brief.run, run.clone());
         Ok(())
     }
 
-    fn update_run(&mut self, change: &RunChange) -> Outcome<()> {
+    fn update_run(&mut self, change: &RunChange) -> Result<()> {
         let write = RunWrite::Changed(change.clone());
         match self.log.new_runs.get_mut(&change.run) {
             Some(row) => write.apply(row),
@@ -279,12 +279,12 @@ impl Rows for Sheet<'_> {
         Ok(())
     }
 
-    fn release_run(&mut self, tenant: &Tenant, run: RunId, now: Timestamp) -> Outcome<()> {
+    fn release_run(&mut self, tenant: &Tenant, run: RunId, now: Timestamp) -> Result<()> {
         self.log.released.insert(run, (tenant.clone(), now));
         Ok(())
     }
 
-    fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Outcome<()> {
+    fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Result<()> {
         let write = RunWrite::Activated(epoch);
         match (self.log.new_runs.get_mut(&run), self.log.runs.get_mut(&run)) {
             (Some(row), _) => write.apply(row),
@@ -294,17 +294,17 @@ impl Rows for Sheet<'_> {
         Ok(())
     }
 
-    fn keep_manifest(&mut self, tenant: &Tenant, manifest: &PinnedManifest) -> Outcome<()> {
+    fn keep_manifest(&mut self, tenant: &Tenant, manifest: &PinnedManifest) -> Result<()> {
         self.log.manifests.push(((tenant.clone(), manifest.hash), manifest.body.clone()));
         Ok(())
     }
 
-    fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Outcome<()> {
+    fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Result<()> {
         *self.log.open_runs.entry(tenant.clone()).or_default() += i64::from(change);
         Ok(())
     }
 
-    fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Outcome<()> {
+    fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Result<()> {
         if let Some(JournalRow { number, epoch, at, version, .. }) = rows.first() {
             let stretch = Stretch { first: *number, epoch: *epoch, at: *at, version: *version };
             self.log.stretches.push((run, stretch, stretch::pack(rows)?));
@@ -312,17 +312,17 @@ impl Rows for Sheet<'_> {
         Ok(())
     }
 
-    fn erase_run(&mut self, erasure: &Erasure) -> Outcome<()> {
+    fn erase_run(&mut self, erasure: &Erasure) -> Result<()> {
         self.log.erased.push(erasure.clone());
         Ok(())
     }
 
-    fn forget_deltas(&mut self, run: RunId) -> Outcome<()> {
+    fn forget_deltas(&mut self, run: RunId) -> Result<()> {
         self.log.settled.push(run);
         Ok(())
     }
 
-    fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Outcome<Option<MessageId>> {
+    fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Result<Option<MessageId>> {
         if let (Some(run), Some(call)) = (row.run, row.call)
             && self.report(run, call, row.kind)?.is_some()
         {
@@ -334,36 +334,36 @@ impl Rows for Sheet<'_> {
         Ok(Some(id))
     }
 
-    fn consume_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch, now: Timestamp) -> Outcome<()> {
+    fn consume_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch, now: Timestamp) -> Result<()> {
         let change = MessageChange { status: MessageStatus::Consumed, epoch: Some(epoch), processed_at: Some(now), reason: None };
         self.log.change_message(agent, message, change);
         Ok(())
     }
 
-    fn lease_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch) -> Outcome<()> {
+    fn lease_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch) -> Result<()> {
         let change = MessageChange { status: MessageStatus::Pending, epoch: Some(epoch), processed_at: None, reason: None };
         self.log.change_message(agent, message, change);
         Ok(())
     }
 
-    fn skip_message(&mut self, agent: &AgentKey, message: MessageId, now: Timestamp) -> Outcome<()> {
+    fn skip_message(&mut self, agent: &AgentKey, message: MessageId, now: Timestamp) -> Result<()> {
         let change = MessageChange { status: MessageStatus::Skipped, epoch: None, processed_at: Some(now), reason: None };
         self.log.change_message(agent, message, change);
         Ok(())
     }
 
-    fn refuse_message(&mut self, agent: &AgentKey, message: MessageId, reason: &str) -> Outcome<()> {
+    fn refuse_message(&mut self, agent: &AgentKey, message: MessageId, reason: &str) -> Result<()> {
         let change = MessageChange { status: MessageStatus::Error, epoch: None, processed_at: None, reason: Some(reason.to_owned()) };
         self.log.change_message(agent, message, change);
         Ok(())
     }
 
-    fn insert_call(&mut self, row: &CallRow) -> Outcome<()> {
+    fn insert_call(&mut self, row: &CallRow) -> Result<()> {
         let before = self.log.calls.insert((row.run, row.call), CallWrite::Inserted(row.clone()));
         if before.is_some() { Err(stands_already("a call")) } else { Ok(()) }
     }
 
-    fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Outcome<()> {
+    fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Result<()> {
         match self.log.calls.get_mut(&(run, call)) {
             None => drop(self.log.calls.insert((run, call), CallWrite::Moved(moved))),
             Some(CallWrite::Inserted(row) | CallWrite::Updated(row)) => row.move_on(moved),
@@ -372,7 +372,7 @@ impl Rows for Sheet<'_> {
         Ok(())
     }
 
-    fn update_call(&mut self, row: &CallRow) -> Outcome<()> {
+    fn update_call(&mut self, row: &CallRow) -> Result<()> {
         let write = match self.log.calls.get(&(row.run, row.call)) {
             Some(CallWrite::Inserted(_)) => CallWrite::Inserted(row.clone()),
             Some(CallWrite::Updated(_) | CallWrite::Moved(_)) | None => CallWrite::Updated(row.clone()),
@@ -381,32 +381,32 @@ impl Rows for Sheet<'_> {
         Ok(())
     }
 
-    fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Outcome<()> {
+    fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Result<()> {
         self.log.items.push((tenant.clone(), item.clone()));
         Ok(())
     }
 
-    fn insert_box(&mut self, row: &BoxRow) -> Outcome<()> {
+    fn insert_box(&mut self, row: &BoxRow) -> Result<()> {
         self.log.boxes.push(row.clone());
         Ok(())
     }
 
-    fn share_box(&mut self, id: BoxId) -> Outcome<()> {
+    fn share_box(&mut self, id: BoxId) -> Result<()> {
         self.log.shared.insert(id);
         Ok(())
     }
 
-    fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Outcome<()> {
+    fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Result<()> {
         self.log.box_rows.push((id, position, item));
         Ok(())
     }
 
-    fn insert_outbox(&mut self, agent: &AgentKey, run: RunId, first: u64, count: u32) -> Outcome<()> {
+    fn insert_outbox(&mut self, agent: &AgentKey, run: RunId, first: u64, count: u32) -> Result<()> {
         self.log.outbox.push((agent.clone(), run, first, count));
         Ok(())
     }
 
-    fn forget_outbox(&mut self, rows: &[u64]) -> Outcome<()> {
+    fn forget_outbox(&mut self, rows: &[u64]) -> Result<()> {
         self.log.published.extend(rows);
         Ok(())
     }

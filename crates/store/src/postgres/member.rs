@@ -13,7 +13,7 @@ use super::{
     question::{Answer, Question},
     sheet::Sheet,
 };
-use crate::{rows::Outcome, verbs};
+use crate::{rows::Result, verbs};
 
 /// What a verb will need, so that it is fetched before the verb runs. Anything that is missing here is only fetched later.
 #[derive(Default)]
@@ -164,17 +164,17 @@ pub(super) enum Standing {
 pub(super) struct Request<T, F> {
     wants: Wants,
     verb: F,
-    outcome: Option<Outcome<T>>,
-    reply: oneshot::Sender<Outcome<T>>,
+    outcome: Option<Result<T>>,
+    reply: oneshot::Sender<Result<T>>,
 }
 
 impl<T, F> Request<T, F> {
-    pub(super) fn new(wants: Wants, verb: F, reply: oneshot::Sender<Outcome<T>>) -> Self {
+    pub(super) fn new(wants: Wants, verb: F, reply: oneshot::Sender<Result<T>>) -> Self {
         Request { wants, verb, outcome: None, reply }
     }
 }
 
-impl<T: Send, F: Fn(&mut Sheet<'_>) -> Outcome<T> + Send> Member for Request<T, F> {
+impl<T: Send, F: Fn(&mut Sheet<'_>) -> Result<T> + Send> Member for Request<T, F> {
     fn wants(&self) -> &Wants {
         &self.wants
     }

@@ -9,7 +9,7 @@ use windlass_ports::{
 };
 
 use crate::rows::{
-    AnswerRow, BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow, Segment,
+    AnswerRow, BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Result, RunBrief, RunRow, Segment,
 };
 
 /// One question of [`Reads`](crate::rows::Reads), with its arguments.
@@ -93,7 +93,7 @@ pub(super) enum Answer {
 macro_rules! taking {
     ($($name:ident: $variant:ident => $type:ty;)+) => {
         impl Answer {
-            $(pub(super) fn $name(self) -> Outcome<$type> {
+            $(pub(super) fn $name(self) -> Result<$type> {
                 if let Answer::$variant(value) = self { Ok(value) } else { Err(mixed_up()) }
             })+
         }

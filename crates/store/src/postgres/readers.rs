@@ -21,7 +21,7 @@ use super::{
     totals,
     trouble::Trouble,
 };
-use crate::{reading, rows::Outcome};
+use crate::{reading, rows::Result};
 
 /// The most rounds of questions of one read.
 const ROUNDS_MAX: usize = 10_000;
@@ -81,7 +81,7 @@ impl Link {
     }
 
     /// Sends a request that may be sent twice. A lost connection is made again.
-    pub(super) async fn ask<T, F, A>(&self, ask: F) -> Outcome<T>
+    pub(super) async fn ask<T, F, A>(&self, ask: F) -> Result<T>
     where
         F: Fn(Arc<Session>) -> A + Send + Sync,
         A: Future<Output = Result<T, Trouble>> + Send,
@@ -115,16 +115,16 @@ impl Readers {
     }
 
     /// Reads. Several questions of one read are not answered from one snapshot: this is for data that never changes once it is stored.
-    pub(super) async fn read<T, F>(&self, question: F) -> Outcome<T>
+    pub(super) async fn read<T, F>(&self, question: F) -> Result<T>
     where
-        F: Fn(&Sheet<'_>) -> Outcome<T> + Send + Sync,
+        F: Fn(&Sheet<'_>) -> Result<T> + Send + Sync,
         T: Send,
     {
         self.read_deep(Depth::Box, question).await
     }
 
     /// Sends a request that is no question of an overlay.
-    pub(super) async fn ask<T, F, A>(&self, ask: F) -> Outcome<T>
+    pub(super) async fn ask<T, F, A>(&self, ask: F) -> Result<T>
     where
         F: Fn(Arc<Session>) -> A + Send + Sync,
         A: Future<Output = Result<T, Trouble>> + Send,
@@ -134,14 +134,14 @@ impl Readers {
     }
 
     /// Numbers about the whole database.
-    pub(super) async fn totals(&self) -> Outcome<StoreTotals> {
+    pub(super) async fn totals(&self) -> Result<StoreTotals> {
         self.link().ask(|session| async move { totals::totals(&session).await }).await
     }
 
     /// Reads boxes together with their parents.
-    pub(super) async fn read_deep<T, F>(&self, depth: Depth, question: F) -> Outcome<T>
+    pub(super) async fn read_deep<T, F>(&self, depth: Depth, question: F) -> Result<T>
     where
-        F: Fn(&Sheet<'_>) -> Outcome<T> + Send + Sync,
+        F: Fn(&Sheet<'_>) -> Result<T> + Send + Sync,
         T: Send,
     {
         let question = &question;
@@ -154,7 +154,7 @@ impl Readers {
     }
 
     /// Reads an agent as it was at one moment: if its head changed meanwhile, it is read again.
-    pub(super) async fn load(&self, agent: &AgentKey) -> Outcome<Option<Loaded>> {
+    pub(super) async fn load(&self, agent: &AgentKey) -> Result<Option<Loaded>> {
         let load = &|sheet: &Sheet<'_>| reading::load(sheet, agent);
         self.link()
             .ask(|session| async move {
@@ -177,7 +177,7 @@ impl Readers {
 async fn read_over<T>(
     session: &Session,
     depth: Depth,
-    question: &(impl Fn(&Sheet<'_>) -> Outcome<T> + Sync),
+    question: &(impl Fn(&Sheet<'_>) -> Result<T> + Sync),
     follow: impl Fn(&[(Question, Answer)]) -> BTreeSet<Question>,
 ) -> Result<(T, Answers), Trouble> {
     let mut answers = Answers::new();
@@ -196,7 +196,7 @@ async fn read_over<T>(
     Err(Trouble::Failed(StoreError::Corrupt("a question asks without end".into())))
 }
 
-fn run_once<T>(answers: &Answers, question: &impl Fn(&Sheet<'_>) -> Outcome<T>) -> (Outcome<T>, Vec<Question>) {
+fn run_once<T>(answers: &Answers, question: &impl Fn(&Sheet<'_>) -> Result<T>) -> (Result<T>, Vec<Question>) {
     let nobody = std::collections::BTreeMap::new();
     let sheet = Sheet::new(answers, &nobody, &[]);
     let outcome = question(&sheet);

@@ -12,7 +12,7 @@ use super::{
     sheet::Sheet,
     trouble::Trouble,
 };
-use crate::rows::{Outcome, RequestReads, RequestRows};
+use crate::rows::{Result, RequestReads, RequestRows};
 
 pub(super) async fn rows(session: &Session, kind: Vec<Question>) -> Answered {
     let (mut tenants, mut hashes) = (Vec::with_capacity(kind.len()), Vec::with_capacity(kind.len()));
@@ -45,18 +45,18 @@ pub(super) async fn adopt(session: &Session, request: &OpenRequest, node: NodeId
 }
 
 impl RequestReads for Sheet<'_> {
-    fn open_requests(&self, tenant: &Tenant, hash: RequestHash) -> Outcome<Vec<OpenRequest>> {
+    fn open_requests(&self, tenant: &Tenant, hash: RequestHash) -> Result<Vec<OpenRequest>> {
         self.ask(Question::OpenRequests(tenant.clone(), hash))?.requests()
     }
 }
 
 impl RequestRows for Sheet<'_> {
-    fn insert_request(&mut self, request: &OpenRequest) -> Outcome<()> {
+    fn insert_request(&mut self, request: &OpenRequest) -> Result<()> {
         self.log.requests.push(request.clone());
         Ok(())
     }
 
-    fn record_reader(&mut self, record: &ReaderRecord) -> Outcome<()> {
+    fn record_reader(&mut self, record: &ReaderRecord) -> Result<()> {
         self.log.readers.push(record.clone());
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::{
     log::{CallWrite, Log, MessageWrite},
     question::{Answer, Question},
 };
-use crate::rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow, Segment};
+use crate::rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Result, Reads, RunBrief, RunRow, Segment};
 
 /// The answers of the database so far.
 pub(super) type Answers = BTreeMap<Question, Answer>;
@@ -46,7 +46,7 @@ impl<'a> Sheet<'a> {
         (self.missing.into_inner(), self.granted.into_inner(), self.log)
     }
 
-    pub(super) fn ask(&self, question: Question) -> Outcome<Answer> {
+    pub(super) fn ask(&self, question: Question) -> Result<Answer> {
         if let Some(answer) = self.answers.get(&question) {
             return Ok(answer.clone());
         }
@@ -60,7 +60,7 @@ impl<'a> Sheet<'a> {
     }
 
     /// The calls of a run after the writes so far. The answer only has the calls of some status.
-    fn calls_now(&self, run: RunId, answer: Vec<CallRow>) -> Outcome<BTreeMap<CallNumber, CallRow>> {
+    fn calls_now(&self, run: RunId, answer: Vec<CallRow>) -> Result<BTreeMap<CallNumber, CallRow>> {
         let mut calls: BTreeMap<CallNumber, CallRow> = answer.into_iter().map(|row| (row.call, row)).collect();
         for ((_, number), write) in self.log.calls_of(run) {
             match write {
@@ -83,7 +83,7 @@ impl<'a> Sheet<'a> {
 }
 
 impl Reads for Sheet<'_> {
-    fn head(&self, agent: &AgentKey) -> Outcome<Option<HeadRow>> {
+    fn head(&self, agent: &AgentKey) -> Result<Option<HeadRow>> {
         if self.log.gone_heads.contains(agent) {
             return Ok(None);
         }
@@ -93,14 +93,14 @@ impl Reads for Sheet<'_> {
         }
     }
 
-    fn run(&self, run: RunId) -> Outcome<Option<RunRow>> {
+    fn run(&self, run: RunId) -> Result<Option<RunRow>> {
         match self.log.new_runs.get(&run) {
             Some(row) => Ok(Some(row.clone())),
             None => Ok(self.ask(Question::Run(run))?.run()?.map(|row| self.run_now(*row))),
         }
     }
 
-    fn run_brief(&self, run: RunId) -> Outcome<Option<RunBrief>> {
+    fn run_brief(&self, run: RunId) -> Result<Option<RunBrief>> {
         if let Some(row) = self.log.new_runs.get(&run) {
             return Ok(Some(row.brief.clone()));
         }
@@ -111,45 +111,45 @@ impl Reads for Sheet<'_> {
         Ok(found)
     }
 
-    fn run_by_dedupe(&self, tenant: &Tenant, key: &str) -> Outcome<Option<RunBrief>> {
+    fn run_by_dedupe(&self, tenant: &Tenant, key: &str) -> Result<Option<RunBrief>> {
         self.ask(Question::RunByDedupe(tenant.clone(), key.to_owned()))?.brief()
     }
 
-    fn run_taking(&self, tenant: &Tenant, run: RunId) -> Outcome<Option<RunBrief>> {
+    fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunBrief>> {
         self.ask(Question::RunTaking(tenant.clone(), run))?.brief()
     }
 
-    fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Outcome<Option<RunRow>> {
+    fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunRow>> {
         Ok(self.ask(Question::RunFrom(agent.clone(), ordinal))?.run()?.map(|row| *row))
     }
 
-    fn next_queued(&self, agent: &AgentKey, above: u64) -> Outcome<Option<RunBrief>> {
+    fn next_queued(&self, agent: &AgentKey, above: u64) -> Result<Option<RunBrief>> {
         self.ask(Question::NextQueued(agent.clone(), above))?.brief()
     }
 
-    fn lineage(&self, run: RunId) -> Outcome<Option<Lineage>> {
+    fn lineage(&self, run: RunId) -> Result<Option<Lineage>> {
         self.ask(Question::Lineage(run))?.lineage()
     }
 
-    fn manifest(&self, tenant: &Tenant, hash: &[u8; 32]) -> Outcome<Option<Arc<Manifest>>> {
+    fn manifest(&self, tenant: &Tenant, hash: &[u8; 32]) -> Result<Option<Arc<Manifest>>> {
         self.ask(Question::Manifest(tenant.clone(), *hash))?.manifest()
     }
 
-    fn open_runs(&self, tenant: &Tenant) -> Outcome<u32> {
+    fn open_runs(&self, tenant: &Tenant) -> Result<u32> {
         let stored = i64::from(self.ask(Question::OpenRuns(tenant.clone()))?.count()?);
         let change = |changes: &BTreeMap<Tenant, i64>| changes.get(tenant).copied().unwrap_or(0);
         Ok(u32::try_from(stored + change(self.opened) + change(&self.log.open_runs)).unwrap_or(0))
     }
 
-    fn journal(&self, run: RunId, from: u64, limit: usize) -> Outcome<Vec<JournalRow>> {
+    fn journal(&self, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalRow>> {
         self.ask(Question::Journal { run, from, limit })?.journal()
     }
 
-    fn deltas(&self, run: RunId) -> Outcome<Vec<DeltaRow>> {
+    fn deltas(&self, run: RunId) -> Result<Vec<DeltaRow>> {
         self.ask(Question::Deltas(run))?.deltas()
     }
 
-    fn message(&self, agent: &AgentKey, message: MessageId) -> Outcome<Option<MessageRow>> {
+    fn message(&self, agent: &AgentKey, message: MessageId) -> Result<Option<MessageRow>> {
         match self.log.messages.get(&message) {
             Some(MessageWrite::Inserted(whose, row)) => Ok(Some(row.clone()).filter(|_| whose == agent)),
             Some(MessageWrite::Changed(whose, change)) => {
@@ -161,21 +161,21 @@ impl Reads for Sheet<'_> {
         }
     }
 
-    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind) -> Outcome<Option<MessageId>> {
+    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind) -> Result<Option<MessageId>> {
         match self.log.last_inserted(|_, row| row.run == Some(run) && row.call == Some(call) && row.kind == kind) {
             Some(written) => Ok(Some(written)),
             None => self.ask(Question::Report(run, call, kind))?.number(),
         }
     }
 
-    fn last_message(&self, agent: &AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber>) -> Outcome<Option<MessageId>> {
+    fn last_message(&self, agent: &AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber>) -> Result<Option<MessageId>> {
         match self.log.last_inserted(|whose, row| whose == agent && row.run == Some(run) && row.call == call && row.kind == kind) {
             Some(written) => Ok(Some(written)),
             None => self.ask(Question::LastMessage { agent: agent.clone(), run, kind, call })?.number(),
         }
     }
 
-    fn pending(&self, agent: &AgentKey) -> Outcome<Vec<(MessageId, MessageRow)>> {
+    fn pending(&self, agent: &AgentKey) -> Result<Vec<(MessageId, MessageRow)>> {
         let stored = self.ask(Question::Pending(agent.clone()))?.messages()?;
         let mut rows: BTreeMap<MessageId, MessageRow> = stored.into_iter().collect();
         for (id, write) in &self.log.messages {
@@ -191,11 +191,11 @@ impl Reads for Sheet<'_> {
         Ok(rows.into_iter().filter(|(_, row)| row.status == MessageStatus::Pending).collect())
     }
 
-    fn inbox(&self, agent: &AgentKey, page: Page) -> Outcome<Vec<(MessageId, MessageRow)>> {
+    fn inbox(&self, agent: &AgentKey, page: Page) -> Result<Vec<(MessageId, MessageRow)>> {
         self.ask(Question::Inbox { agent: agent.clone(), after: page.after, limit: page.limit })?.messages()
     }
 
-    fn call(&self, run: RunId, call: CallNumber) -> Outcome<Option<CallRow>> {
+    fn call(&self, run: RunId, call: CallNumber) -> Result<Option<CallRow>> {
         let write = self.log.calls.get(&(run, call));
         if let Some(CallWrite::Inserted(row) | CallWrite::Updated(row)) = write {
             return Ok(Some(row.clone()));
@@ -207,35 +207,35 @@ impl Reads for Sheet<'_> {
         Ok(found)
     }
 
-    fn calls(&self, run: RunId, from: CallNumber, limit: usize) -> Outcome<Vec<CallRow>> {
+    fn calls(&self, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallRow>> {
         self.ask(Question::Calls { run, from, limit })?.calls()
     }
 
-    fn open_calls(&self, run: RunId) -> Outcome<Vec<CallNumber>> {
+    fn open_calls(&self, run: RunId) -> Result<Vec<CallNumber>> {
         let is_open = |row: &CallRow| !matches!(row.status, CallStatus::Applied | CallStatus::Expired | CallStatus::Dropped);
         let calls = self.calls_now(run, self.ask(Question::OpenCalls(run))?.calls()?)?;
         Ok(calls.into_iter().filter(|(_, row)| is_open(row)).map(|(number, _)| number).collect())
     }
 
-    fn claims(&self, run: RunId) -> Outcome<Vec<(CallNumber, Timestamp)>> {
+    fn claims(&self, run: RunId) -> Result<Vec<(CallNumber, Timestamp)>> {
         let calls = self.calls_now(run, self.ask(Question::Claims(run))?.calls()?)?;
         let held = calls.into_iter().filter(|(_, row)| row.status == CallStatus::Claimed);
         Ok(held.filter_map(|(number, row)| Some((number, row.lease_until?))).collect())
     }
 
-    fn waiting_calls(&self, tenant: &Tenant, tool: &ToolName, now: Timestamp, limit: usize) -> Outcome<Vec<CallRow>> {
+    fn waiting_calls(&self, tenant: &Tenant, tool: &ToolName, now: Timestamp, limit: usize) -> Result<Vec<CallRow>> {
         self.ask(Question::WaitingCalls { tenant: tenant.clone(), tool: tool.clone(), now, limit })?.calls()
     }
 
-    fn calls_by_key(&self, tenant: &Tenant, key: &str) -> Outcome<Vec<CallRow>> {
+    fn calls_by_key(&self, tenant: &Tenant, key: &str) -> Result<Vec<CallRow>> {
         self.ask(Question::CallsByKey(tenant.clone(), key.to_owned()))?.calls()
     }
 
-    fn item(&self, tenant: &Tenant, item: ItemId) -> Outcome<Option<ItemRow>> {
+    fn item(&self, tenant: &Tenant, item: ItemId) -> Result<Option<ItemRow>> {
         self.ask(Question::Item(tenant.clone(), item))?.item()
     }
 
-    fn find_box(&self, id: BoxId) -> Outcome<Option<BoxRow>> {
+    fn find_box(&self, id: BoxId) -> Result<Option<BoxRow>> {
         let bound = self.log.conversations.bound.iter().rev();
         match self.log.boxes.iter().chain(bound).find(|made| made.id == id) {
             Some(made) => Ok(Some(made.clone())),
@@ -243,14 +243,14 @@ impl Reads for Sheet<'_> {
         }
     }
 
-    fn box_length(&self, id: BoxId) -> Outcome<u32> {
+    fn box_length(&self, id: BoxId) -> Result<u32> {
         let written = self.log.box_rows.iter().filter(|(made, ..)| *made == id).map(|(_, position, _)| position + 1).max().unwrap_or(0);
         let is_made = self.log.boxes.iter().any(|made| made.id == id);
         let stored = if is_made { 0 } else { self.ask(Question::BoxLength(id))?.count()? };
         Ok(stored.max(u32::try_from(written).unwrap_or(0)))
     }
 
-    fn box_item_ids(&self, id: BoxId, below: u32) -> Outcome<Vec<ItemId>> {
+    fn box_item_ids(&self, id: BoxId, below: u32) -> Result<Vec<ItemId>> {
         let is_made = self.log.boxes.iter().any(|made| made.id == id);
         let mut items = if is_made { Vec::new() } else { self.ask(Question::BoxItemIds(id, below))?.item_ids()? };
         let mut written: Vec<(i64, ItemId)> =
@@ -260,27 +260,27 @@ impl Reads for Sheet<'_> {
         Ok(items)
     }
 
-    fn content_bytes(&self, segments: &[Segment]) -> Outcome<u64> {
+    fn content_bytes(&self, segments: &[Segment]) -> Result<u64> {
         self.ask(Question::ContentBytes(segments.to_vec()))?.bytes()
     }
 
-    fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Outcome<Vec<(i64, ItemRow)>> {
+    fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Result<Vec<(i64, ItemRow)>> {
         self.ask(Question::BoxItems { id, from, below, limit })?.items()
     }
 
-    fn due(&self, now: Timestamp, limit: usize) -> Outcome<Vec<AgentKey>> {
+    fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<AgentKey>> {
         self.ask(Question::Due(now, limit))?.agents()
     }
 
-    fn lives(&self, node: NodeId) -> Outcome<bool> {
+    fn lives(&self, node: NodeId) -> Result<bool> {
         self.ask(Question::Lives(node))?.yes()
     }
 
-    fn orphans(&self, node: NodeId, after: Option<&AgentKey>, limit: usize) -> Outcome<Vec<AgentKey>> {
+    fn orphans(&self, node: NodeId, after: Option<&AgentKey>, limit: usize) -> Result<Vec<AgentKey>> {
         self.ask(Question::Orphans { node, after: after.cloned(), limit })?.agents()
     }
 
-    fn outbox(&self, limit: usize) -> Outcome<Vec<OutboxRow>> {
+    fn outbox(&self, limit: usize) -> Result<Vec<OutboxRow>> {
         self.ask(Question::Outbox(limit))?.outbox()
     }
 }

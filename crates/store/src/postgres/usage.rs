@@ -12,7 +12,7 @@ use super::{
     trouble::Trouble,
 };
 use crate::{
-    rows::{Outcome, UsageRows},
+    rows::{Result, UsageRows},
     usage::Uncounted,
 };
 
@@ -140,7 +140,7 @@ pub(super) async fn item_bytes(session: &Session, scan: &ItemScan) -> Result<Ite
 }
 
 impl UsageRows for Sheet<'_> {
-    fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Outcome<()> {
+    fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Result<()> {
         self.log.uncounted.push((run, tenant.clone()));
         Ok(())
     }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     edges, listing, reading,
-    rows::{ListReads, Outcome, Reads, RequestReads, Segment},
+    rows::{ListReads, Result, Reads, RequestReads, Segment},
     verbs,
 };
 
@@ -171,7 +171,7 @@ macro_rules! views_over_readers {
 views_over_readers!(PostgresStore);
 views_over_readers!(PostgresViews);
 
-async fn range_items(readers: &Readers, tenant: &Tenant, range: BoxRange) -> Outcome<Vec<Item>> {
+async fn range_items(readers: &Readers, tenant: &Tenant, range: BoxRange) -> Result<Vec<Item>> {
     let segments = readers.read_deep(Depth::Chain, |rows| verbs::chain(rows, tenant, range)).await?.unwrap_or_default();
     let mut items = Vec::new();
     for some in segments.chunks(BOXES_AT_ONCE) {
@@ -183,7 +183,7 @@ async fn range_items(readers: &Readers, tenant: &Tenant, range: BoxRange) -> Out
 }
 
 /// Boxes only grow at the end, so that pages which are read one after the other fit together.
-async fn segment_items(readers: &Readers, segment: Segment) -> Outcome<Vec<Item>> {
+async fn segment_items(readers: &Readers, segment: Segment) -> Result<Vec<Item>> {
     let mut items = Vec::new();
     let mut from = segment.from;
     while from < segment.below {

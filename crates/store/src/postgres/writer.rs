@@ -17,7 +17,7 @@ use super::{
 use crate::{
     measured::Measured,
     records::Records,
-    rows::{Outcome, RequestRows},
+    rows::{Result, RequestRows},
 };
 
 /// Requests that may wait. Beyond them, senders wait.
@@ -82,10 +82,10 @@ impl Writer {
 
     /// Applies a verb. Returns when its transaction is on disk. Once it is sent it is applied, whether or not the caller still waits for
     /// the answer.
-    pub(super) async fn write<T, F>(&self, wants: Wants, verb: F) -> Outcome<T>
+    pub(super) async fn write<T, F>(&self, wants: Wants, verb: F) -> Result<T>
     where
         T: Send + 'static,
-        F: Fn(&mut Sheet<'_>) -> Outcome<T> + Send + 'static,
+        F: Fn(&mut Sheet<'_>) -> Result<T> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
         self.queue.send(Box::new(Request::new(wants, verb, reply))).await.map_err(|_| gone())?;

@@ -3,7 +3,7 @@
 use windlass_kernel::{CallNumber, RunId, Tenant};
 use windlass_ports::{MessageId, RequestKey, codec};
 
-use super::Outcome;
+use super::Result;
 
 /// The recorded answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,10 +44,10 @@ pub fn unpack_calls(bytes: &[u8]) -> Vec<(RunId, CallNumber)> {
 /// The reads of recorded answers.
 pub trait AnswerReads {
     /// The answer to the request whose key has this hash.
-    fn answer(&self, tenant: &Tenant, key: &str) -> Outcome<Option<AnswerRow>>;
+    fn answer(&self, tenant: &Tenant, key: &str) -> Result<Option<AnswerRow>>;
 
     /// The answer to the request with the same key as this one.
-    fn answer_to(&self, tenant: &Tenant, request: &RequestKey) -> Outcome<Option<AnswerRow>> {
+    fn answer_to(&self, tenant: &Tenant, request: &RequestKey) -> Result<Option<AnswerRow>> {
         self.answer(tenant, &codec::key_hash(tenant, &request.key))
     }
 }
@@ -55,5 +55,5 @@ pub trait AnswerReads {
 /// The writes of recorded answers.
 pub trait AnswerRows: AnswerReads {
     /// Stores an answer.
-    fn insert_answer(&mut self, row: &AnswerRow) -> Outcome<()>;
+    fn insert_answer(&mut self, row: &AnswerRow) -> Result<()>;
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use windlass_kernel::{BoxId, BoxRange, ConversationId, ItemId, Tenant, Timestamp};
 use windlass_ports::Part;
 
-use super::{BoxRow, Outcome};
+use super::{BoxRow, Result};
 
 /// A conversation. Its parts are rows of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,22 +37,22 @@ impl ConversationRow {
 /// The reads of conversations.
 pub trait ConversationReads {
     /// A conversation.
-    fn conversation(&self, id: ConversationId) -> Outcome<Option<ConversationRow>>;
+    fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRow>>;
     /// The parts of a conversation, in their order.
-    fn conversation_parts(&self, id: ConversationId) -> Outcome<Vec<Part>>;
+    fn conversation_parts(&self, id: ConversationId) -> Result<Vec<Part>>;
 }
 
 /// The writes of conversations.
 pub trait ConversationRows: ConversationReads {
     /// Stores a conversation.
-    fn insert_conversation(&mut self, row: &ConversationRow) -> Outcome<()>;
+    fn insert_conversation(&mut self, row: &ConversationRow) -> Result<()>;
     /// Replaces all columns of a conversation that can change: not its tenant and not its creation time.
-    fn update_conversation(&mut self, row: &ConversationRow) -> Outcome<()>;
+    fn update_conversation(&mut self, row: &ConversationRow) -> Result<()>;
     /// Deletes a conversation with its parts, the boxes `gone`, and the items in these boxes. Nothing else may have been made from these
     /// boxes.
-    fn delete_conversation(&mut self, id: ConversationId, gone: &[BoxId]) -> Outcome<()>;
+    fn delete_conversation(&mut self, id: ConversationId, gone: &[BoxId]) -> Result<()>;
     /// Stores a part under a number that is higher than all before.
-    fn insert_part(&mut self, id: ConversationId, n: u64, part: Part) -> Outcome<()>;
+    fn insert_part(&mut self, id: ConversationId, n: u64, part: Part) -> Result<()>;
     /// Replaces the parent of a box that no run has read yet.
-    fn bind_box(&mut self, row: &BoxRow) -> Outcome<()>;
+    fn bind_box(&mut self, row: &BoxRow) -> Result<()>;
 }

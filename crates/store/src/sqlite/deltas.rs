@@ -21,7 +21,7 @@ use super::{
     prepared::Prepared,
     statements::SqliteRows,
 };
-use crate::rows::{Announces, DeltaRow, Outcome, is_missing};
+use crate::rows::{Announces, DeltaRow, Result, is_missing};
 
 /// How often deltas are read again because they were settled or continued during the read.
 const LOOKS_MAX: usize = 100;
@@ -258,7 +258,7 @@ fn delta(row: &Row<'_>) -> rusqlite::Result<DeltaRow> {
 }
 
 impl<P: Prepared> SqliteRows<P> {
-    pub(super) fn read_deltas(&self, run: RunId) -> Outcome<Vec<DeltaRow>> {
+    pub(super) fn read_deltas(&self, run: RunId) -> Result<Vec<DeltaRow>> {
         for _ in 0..LOOKS_MAX {
             let Some(numbers) = self.deltas.rows(run) else {
                 let sql = "SELECT first, pieces, text FROM deltas
@@ -266,7 +266,7 @@ impl<P: Prepared> SqliteRows<P> {
                 return self.all(sql, [run.as_bytes()], delta);
             };
             let read = |n: i64| self.one("SELECT first, pieces, text FROM deltas WHERE n = ?1", [n], delta);
-            let found: Vec<Option<DeltaRow>> = numbers.into_iter().map(read).collect::<Outcome<_>>()?;
+            let found: Vec<Option<DeltaRow>> = numbers.into_iter().map(read).collect::<Result<_>>()?;
             if let Some(whole) = found.into_iter().collect() {
                 return Ok(whole);
             }
@@ -278,7 +278,7 @@ impl<P: Prepared> SqliteRows<P> {
         Err(StoreError::Unavailable("words change faster than they can be read".into()))
     }
 
-    pub(super) fn settle_deltas(&mut self, run: RunId) -> Outcome<()> {
+    pub(super) fn settle_deltas(&mut self, run: RunId) -> Result<()> {
         if self.deltas.pieces(run) == 0 {
             return Ok(());
         }
@@ -289,13 +289,13 @@ impl<P: Prepared> SqliteRows<P> {
     }
 
     /// Deletes all rows of a run whose deltas are settled or have just been.
-    pub(super) fn delete_deltas(&mut self, run: RunId) -> Outcome<()> {
+    pub(super) fn delete_deltas(&mut self, run: RunId) -> Result<()> {
         self.settle_deltas(run)?;
         self.deltas.ever(run).into_iter().try_for_each(|n| self.change("DELETE FROM deltas WHERE n = ?1", [n]).map(drop))
     }
 
     /// Deletes some of the settled rows from the log, if it is time to.
-    pub(super) fn sweep_deltas(&mut self) -> Outcome<()> {
+    pub(super) fn sweep_deltas(&mut self) -> Result<()> {
         let stretches = self.deltas.sweep();
         if stretches.is_empty() {
             return Ok(());
@@ -309,13 +309,13 @@ impl<P: Prepared> SqliteRows<P> {
         self.with_connection(scan)
     }
 
-    fn next_delta(&self) -> Outcome<i64> {
+    fn next_delta(&self) -> Result<i64> {
         self.deltas.next().ok_or_else(|| is_missing("the index of announced words"))
     }
 }
 
 impl<P: Prepared> Announces for SqliteRows<P> {
-    fn is_active(&mut self, agent: &AgentKey, run: RunId, epoch: Epoch) -> Outcome<bool> {
+    fn is_active(&mut self, agent: &AgentKey, run: RunId, epoch: Epoch) -> Result<bool> {
         if self.deltas.fences.get(&run).is_some_and(|(owner, fence)| owner == agent && *fence == epoch) {
             return Ok(true);
         }
@@ -328,11 +328,11 @@ impl<P: Prepared> Announces for SqliteRows<P> {
         Ok(is_active)
     }
 
-    fn pieces_standing(&self, run: RunId) -> Outcome<u32> {
+    fn pieces_standing(&self, run: RunId) -> Result<u32> {
         Ok(self.deltas.pieces(run))
     }
 
-    fn insert_delta(&mut self, words: &Announcement) -> Outcome<()> {
+    fn insert_delta(&mut self, words: &Announcement) -> Result<()> {
         let n = self.next_delta()?;
         let sql = "INSERT INTO deltas (n, run, first, pieces, text) VALUES (?1, ?2, ?3, ?4, ?5)";
         self.change(sql, params![n, words.run.as_bytes(), words.first, words.pieces.encode(), words.text.as_bytes()])?;

@@ -8,23 +8,23 @@ use super::{
     prepared::Prepared,
     statements::SqliteRows,
 };
-use crate::rows::{Erasure, NO_MANIFEST, Outcome};
+use crate::rows::{Erasure, NO_MANIFEST, Result};
 
 impl<P: Prepared> SqliteRows<P> {
     /// Runs whose time to be erased has passed, oldest first.
-    pub(super) fn erasable(&self, now: Timestamp, limit: usize) -> Outcome<Vec<(Tenant, RunId)>> {
+    pub(super) fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>> {
         let sql = "SELECT tenant, run FROM runs INDEXED BY runs_erasable WHERE erase_at <= ?1 ORDER BY erase_at, run LIMIT ?2";
         let read = |row: &rusqlite::Row<'_>| Ok((word(row, 0, |text| Some(text.into()))?, id(row, 1, RunId::from_slice)?));
         self.all(sql, params![now.0, as_limit(limit)], read)
     }
 
     /// Erases a run. What is deleted is overwritten.
-    pub(super) fn erase(&mut self, erasure: &Erasure) -> Outcome<()> {
+    pub(super) fn erase(&mut self, erasure: &Erasure) -> Result<()> {
         self.truncation.mark();
         self.overwriting(|rows| rows.delete_run(erasure))
     }
 
-    fn delete_run(&mut self, erasure: &Erasure) -> Outcome<()> {
+    fn delete_run(&mut self, erasure: &Erasure) -> Result<()> {
         let run = erasure.run.as_bytes();
         // A run has two boxes. Giving the same one twice does no harm, and an empty id finds none.
         let nth = |boxes: &[BoxId], index: usize| boxes.get(index).map(|id| *id.as_bytes());
@@ -56,7 +56,7 @@ impl<P: Prepared> SqliteRows<P> {
     }
 
     /// Deletes a manifest that no run has.
-    fn drop_manifest(&mut self, tenant: &Tenant, hash: &[u8; 32]) -> Outcome<()> {
+    fn drop_manifest(&mut self, tenant: &Tenant, hash: &[u8; 32]) -> Result<()> {
         let sql = "DELETE FROM manifests WHERE tenant = ?1 AND hash = ?2
                    AND NOT EXISTS (SELECT 1 FROM runs INDEXED BY runs_manifest WHERE tenant = ?1 AND manifest = ?2)";
         if self.change(sql, params![tenant.as_str(), hash])? > 0 {

@@ -9,7 +9,7 @@ use super::{
     prepared::Prepared,
     statements::SqliteRows,
 };
-use crate::rows::{Outcome, Reads};
+use crate::rows::{Result, Reads};
 
 /// Tables that are read in the order of their keys, because none of their indexes begins with the tenant: how a page of keys is read, and
 /// what is deleted for each key of the tenant.
@@ -52,7 +52,7 @@ const LAST_STAGE: u8 = 1 + LOOKED_THROUGH.len() as u8;
 
 impl<P: Prepared> SqliteRows<P> {
     /// Erases a batch of a tenant's rows. What is deleted is overwritten.
-    pub(super) fn erase_tenant(&mut self, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Outcome<TenantErasure> {
+    pub(super) fn erase_tenant(&mut self, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Result<TenantErasure> {
         // Runs that begin or end in this transaction count too, so that no content of an open run is deleted.
         let open = self.open_runs(tenant)?;
         if open > 0 {
@@ -67,7 +67,7 @@ impl<P: Prepared> SqliteRows<P> {
         })
     }
 
-    fn erase_runs_of(&mut self, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Outcome<TenantErasure> {
+    fn erase_runs_of(&mut self, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Result<TenantErasure> {
         let sql = "SELECT run FROM runs INDEXED BY runs_manifest WHERE tenant = ?1 LIMIT ?2";
         let runs = self.all(sql, params![tenant.as_str(), as_limit(limit)], |row| id(row, 0, RunId::from_slice))?;
         for run in &runs {
@@ -84,7 +84,7 @@ impl<P: Prepared> SqliteRows<P> {
         from: &TenantCursor,
         limit: usize,
         (page, deletes): (&'static str, &'static [&'static str]),
-    ) -> Outcome<TenantErasure> {
+    ) -> Result<TenantErasure> {
         let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, bool>(1)?));
         let keys = self.all(page, params![tenant.as_str(), from.after, as_limit(limit)], read)?;
         let mut rows = 0;
@@ -99,7 +99,7 @@ impl<P: Prepared> SqliteRows<P> {
         Ok(TenantErasure::Erased { rows, next: Some(next) })
     }
 
-    fn erase_rest_of(&mut self, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Outcome<TenantErasure> {
+    fn erase_rest_of(&mut self, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Result<TenantErasure> {
         let mut rows = 0;
         for sql in BY_TENANT {
             rows += self.change(sql, params![tenant.as_str(), as_limit(limit)])? as u64;

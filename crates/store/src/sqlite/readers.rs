@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use windlass_ports::StoreError;
 
 use super::{columns::fault, statements::SqliteRows};
-use crate::rows::Outcome;
+use crate::rows::Result;
 
 /// The connections, and permits for them.
 pub(super) struct Readers {
@@ -27,7 +27,7 @@ impl Readers {
     }
 
     /// Runs a read in one transaction, so that all its rows are of one snapshot.
-    pub(super) async fn read<T>(&self, question: impl FnOnce(&SqliteRows) -> Outcome<T>) -> Outcome<T> {
+    pub(super) async fn read<T>(&self, question: impl FnOnce(&SqliteRows) -> Result<T>) -> Result<T> {
         let _place = self.places.acquire().await.map_err(|_| gone())?;
         let mut rows = self.lock().pop().ok_or_else(gone)?;
         // A panic in one read must not take a connection away from all others.

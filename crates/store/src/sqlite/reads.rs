@@ -17,7 +17,7 @@ use super::{
     statements::SqliteRows,
 };
 use crate::{
-    rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow, Segment},
+    rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Result, Reads, RunBrief, RunRow, Segment},
     spelling,
     stretch::{Stretch, unpack},
 };
@@ -182,37 +182,37 @@ fn packed(row: &Row<'_>) -> rusqlite::Result<(Stretch, String)> {
 }
 
 impl<P: Prepared> Reads for SqliteRows<P> {
-    fn head(&self, agent: &AgentKey) -> Outcome<Option<HeadRow>> {
+    fn head(&self, agent: &AgentKey) -> Result<Option<HeadRow>> {
         let sql = "SELECT status, epoch, seq, run, owner, waiting, deadline, wake_at, pending, queued, runs, local, quarantined
                    FROM heads WHERE tenant = ?1 AND agent = ?2";
         self.one(sql, params![agent.tenant.as_str(), agent.agent.as_str()], head)
     }
 
-    fn run(&self, id: RunId) -> Outcome<Option<RunRow>> {
+    fn run(&self, id: RunId) -> Result<Option<RunRow>> {
         self.one(concat!("SELECT ", run_columns!(), " FROM runs WHERE run = ?1"), [id.as_bytes()], run)
     }
 
-    fn run_brief(&self, id: RunId) -> Outcome<Option<RunBrief>> {
+    fn run_brief(&self, id: RunId) -> Result<Option<RunBrief>> {
         self.one(concat!("SELECT ", brief_columns!(), " FROM runs WHERE run = ?1"), [id.as_bytes()], brief)
     }
 
-    fn run_by_dedupe(&self, tenant: &Tenant, key: &str) -> Outcome<Option<RunBrief>> {
+    fn run_by_dedupe(&self, tenant: &Tenant, key: &str) -> Result<Option<RunBrief>> {
         let sql = concat!("SELECT ", brief_columns!(), " FROM runs WHERE tenant = ?1 AND dedupe = ?2");
         self.one(sql, params![tenant.as_str(), key], brief)
     }
 
-    fn run_taking(&self, tenant: &Tenant, run: RunId) -> Outcome<Option<RunBrief>> {
+    fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunBrief>> {
         let sql = concat!("SELECT ", brief_columns!(), " FROM runs WHERE tenant = ?1 AND takes = ?2");
         self.one(sql, params![tenant.as_str(), run.as_bytes()], brief)
     }
 
-    fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Outcome<Option<RunRow>> {
+    fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunRow>> {
         let sql =
             concat!("SELECT ", run_columns!(), " FROM runs WHERE tenant = ?1 AND agent = ?2 AND ordinal >= ?3 ORDER BY ordinal LIMIT 1");
         self.one(sql, params![agent.tenant.as_str(), agent.agent.as_str(), int(ordinal)], run)
     }
 
-    fn next_queued(&self, agent: &AgentKey, above: u64) -> Outcome<Option<RunBrief>> {
+    fn next_queued(&self, agent: &AgentKey, above: u64) -> Result<Option<RunBrief>> {
         let sql = concat!(
             "SELECT ",
             brief_columns!(),
@@ -221,12 +221,12 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         self.one(sql, params![agent.tenant.as_str(), agent.agent.as_str(), int(above)], brief)
     }
 
-    fn lineage(&self, run: RunId) -> Outcome<Option<Lineage>> {
+    fn lineage(&self, run: RunId) -> Result<Option<Lineage>> {
         let sql = "SELECT trace, parent_step, source, depth FROM runs WHERE run = ?1";
         self.one(sql, [run.as_bytes()], |row| lineage(row, 0))
     }
 
-    fn manifest(&self, tenant: &Tenant, hash: &[u8; 32]) -> Outcome<Option<Arc<Manifest>>> {
+    fn manifest(&self, tenant: &Tenant, hash: &[u8; 32]) -> Result<Option<Arc<Manifest>>> {
         if let Some(known) = self.decoded(hash) {
             return Ok(Some(known));
         }
@@ -239,12 +239,12 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         Ok(Some(manifest))
     }
 
-    fn open_runs(&self, tenant: &Tenant) -> Outcome<u32> {
+    fn open_runs(&self, tenant: &Tenant) -> Result<u32> {
         let found = self.one("SELECT open FROM tenants WHERE tenant = ?1", [tenant.as_str()], |row| small(row, 0))?;
         Ok(found.unwrap_or(0).saturating_add_signed(self.opened(tenant)))
     }
 
-    fn journal(&self, run: RunId, from: u64, limit: usize) -> Outcome<Vec<JournalRow>> {
+    fn journal(&self, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalRow>> {
         // The first batch of events may begin before the first event of the page.
         let sql = "SELECT first, epoch, at, version, events FROM stretches
                    WHERE run = ?1 AND first >= coalesce((SELECT max(first) FROM stretches WHERE run = ?1 AND first <= ?2), ?2)
@@ -258,29 +258,29 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         Ok(events)
     }
 
-    fn deltas(&self, run: RunId) -> Outcome<Vec<DeltaRow>> {
+    fn deltas(&self, run: RunId) -> Result<Vec<DeltaRow>> {
         self.read_deltas(run)
     }
 
-    fn message(&self, agent: &AgentKey, id: MessageId) -> Outcome<Option<MessageRow>> {
+    fn message(&self, agent: &AgentKey, id: MessageId) -> Result<Option<MessageRow>> {
         let sql = concat!("SELECT ", message_columns!(), " FROM inbox i WHERE n = ?3 AND tenant = ?1 AND agent = ?2");
         let found = self.one(sql, params![agent.tenant.as_str(), agent.agent.as_str(), int(id.0)], message)?;
         Ok(found.map(|(_, row)| row))
     }
 
-    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind) -> Outcome<Option<MessageId>> {
+    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind) -> Result<Option<MessageId>> {
         let sql = "SELECT n FROM inbox WHERE run = ?1 AND call = ?2 AND kind = ?3";
         self.one(sql, params![run.as_bytes(), call.0, kind.as_str()], |row| Ok(MessageId(count(row, 0)?)))
     }
 
-    fn last_message(&self, agent: &AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber>) -> Outcome<Option<MessageId>> {
+    fn last_message(&self, agent: &AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber>) -> Result<Option<MessageId>> {
         let sql = "SELECT n FROM inbox INDEXED BY inbox_run
                    WHERE tenant = ?1 AND agent = ?2 AND run = ?3 AND kind = ?4 AND call IS ?5 ORDER BY n DESC LIMIT 1";
         let params = params![agent.tenant.as_str(), agent.agent.as_str(), run.as_bytes(), kind.as_str(), call.map(|call| call.0)];
         self.one(sql, params, |row| Ok(MessageId(count(row, 0)?)))
     }
 
-    fn pending(&self, agent: &AgentKey) -> Outcome<Vec<(MessageId, MessageRow)>> {
+    fn pending(&self, agent: &AgentKey) -> Result<Vec<(MessageId, MessageRow)>> {
         let sql = concat!(
             "SELECT ",
             message_columns!(),
@@ -289,7 +289,7 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         self.all(sql, params![agent.tenant.as_str(), agent.agent.as_str()], message)
     }
 
-    fn inbox(&self, agent: &AgentKey, page: Page) -> Outcome<Vec<(MessageId, MessageRow)>> {
+    fn inbox(&self, agent: &AgentKey, page: Page) -> Result<Vec<(MessageId, MessageRow)>> {
         let key = (agent.tenant.as_str(), agent.agent.as_str());
         let sql = "SELECT r.ordinal FROM inbox i JOIN runs r ON r.run = i.run WHERE i.n = ?3 AND i.tenant = ?1 AND i.agent = ?2";
         let ordinal = self.one(sql, params![key.0, key.1, int(page.after)], |row| row.get::<_, i64>(0))?;
@@ -316,28 +316,28 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         Ok(found)
     }
 
-    fn call(&self, run: RunId, number: CallNumber) -> Outcome<Option<CallRow>> {
+    fn call(&self, run: RunId, number: CallNumber) -> Result<Option<CallRow>> {
         let sql = concat!("SELECT ", call_columns!(), " FROM calls AS c WHERE c.run = ?1 AND c.call = ?2");
         self.one(sql, params![run.as_bytes(), number.0], call)
     }
 
-    fn calls(&self, run: RunId, from: CallNumber, limit: usize) -> Outcome<Vec<CallRow>> {
+    fn calls(&self, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallRow>> {
         let sql = concat!("SELECT ", call_columns!(), " FROM calls AS c WHERE c.run = ?1 AND c.call >= ?2 ORDER BY c.call LIMIT ?3");
         self.all(sql, params![run.as_bytes(), from.0, as_limit(limit)], call)
     }
 
-    fn open_calls(&self, run: RunId) -> Outcome<Vec<CallNumber>> {
+    fn open_calls(&self, run: RunId) -> Result<Vec<CallNumber>> {
         let sql = "SELECT call FROM calls WHERE run = ?1 AND status <> 'applied' AND status <> 'expired' AND status <> 'dropped'";
         self.all(sql, [run.as_bytes()], |row| Ok(CallNumber(small(row, 0)?)))
     }
 
-    fn claims(&self, run: RunId) -> Outcome<Vec<(CallNumber, Timestamp)>> {
+    fn claims(&self, run: RunId) -> Result<Vec<(CallNumber, Timestamp)>> {
         // A long run has many calls, of which few are claimed.
         let sql = "SELECT call, lease_until FROM calls INDEXED BY calls_claimed WHERE run = ?1 AND status = 'claimed' ORDER BY call";
         self.all(sql, [run.as_bytes()], |row| Ok((CallNumber(small(row, 0)?), time(row, 1)?)))
     }
 
-    fn waiting_calls(&self, tenant: &Tenant, tool: &ToolName, now: Timestamp, limit: usize) -> Outcome<Vec<CallRow>> {
+    fn waiting_calls(&self, tenant: &Tenant, tool: &ToolName, now: Timestamp, limit: usize) -> Result<Vec<CallRow>> {
         // CROSS JOIN keeps the order of the loops: the waiting calls in their order first, then the head of each one.
         let sql = concat!(
             "SELECT ",
@@ -350,33 +350,33 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         self.all(sql, params![tenant.as_str(), tool.as_str(), now.0, as_limit(limit)], call)
     }
 
-    fn calls_by_key(&self, tenant: &Tenant, key: &str) -> Outcome<Vec<CallRow>> {
+    fn calls_by_key(&self, tenant: &Tenant, key: &str) -> Result<Vec<CallRow>> {
         let sql = concat!("SELECT ", call_columns!(), " FROM calls AS c WHERE c.tenant = ?1 AND c.claim_key = ?2 ORDER BY c.run, c.call");
         self.all(sql, params![tenant.as_str(), key], call)
     }
 
-    fn item(&self, tenant: &Tenant, id: ItemId) -> Outcome<Option<ItemRow>> {
+    fn item(&self, tenant: &Tenant, id: ItemId) -> Result<Option<ItemRow>> {
         let sql = "SELECT item, kind, hash, content FROM items WHERE item = ?1 AND tenant = ?2";
         self.one(sql, params![id.as_bytes(), tenant.as_str()], |row| item(row, 0))
     }
 
-    fn find_box(&self, id: BoxId) -> Outcome<Option<BoxRow>> {
+    fn find_box(&self, id: BoxId) -> Result<Option<BoxRow>> {
         let sql = "SELECT box, tenant, parent, parent_length, depth, inherited, shared FROM boxes WHERE box = ?1";
         self.one(sql, [id.as_bytes()], found_box)
     }
 
-    fn box_length(&self, id: BoxId) -> Outcome<u32> {
+    fn box_length(&self, id: BoxId) -> Result<u32> {
         let sql = "SELECT max(position) + 1 FROM box_rows WHERE box = ?1 AND position >= 0";
         let found = self.one(sql, [id.as_bytes()], |row| row.get::<_, Option<u32>>(0))?;
         Ok(found.flatten().unwrap_or(0))
     }
 
-    fn box_item_ids(&self, id: BoxId, below: u32) -> Outcome<Vec<ItemId>> {
+    fn box_item_ids(&self, id: BoxId, below: u32) -> Result<Vec<ItemId>> {
         let sql = "SELECT item FROM box_rows WHERE box = ?1 AND position < ?2 ORDER BY position";
         self.all(sql, params![id.as_bytes(), below], |row| super::columns::id(row, 0, ItemId::from_slice))
     }
 
-    fn content_bytes(&self, segments: &[Segment]) -> Outcome<u64> {
+    fn content_bytes(&self, segments: &[Segment]) -> Result<u64> {
         let sql = "SELECT coalesce(sum(length(i.content)), 0) FROM box_rows AS r JOIN items AS i ON i.item = r.item
                    WHERE r.box = ?1 AND r.position >= ?2 AND r.position < ?3";
         let mut bytes = 0;
@@ -386,23 +386,23 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         Ok(bytes)
     }
 
-    fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Outcome<Vec<(i64, ItemRow)>> {
+    fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Result<Vec<(i64, ItemRow)>> {
         // A left join, so that a missing item is an error and not a gap.
         let sql = "SELECT r.position, i.item, i.kind, i.hash, i.content FROM box_rows AS r LEFT JOIN items AS i ON i.item = r.item
                    WHERE r.box = ?1 AND r.position >= ?2 AND r.position < ?3 ORDER BY r.position LIMIT ?4";
         self.all(sql, params![id.as_bytes(), from, below, as_limit(limit)], |row| Ok((row.get(0)?, item(row, 1)?)))
     }
 
-    fn due(&self, now: Timestamp, limit: usize) -> Outcome<Vec<AgentKey>> {
+    fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<AgentKey>> {
         let sql = "SELECT tenant, agent FROM heads INDEXED BY heads_due WHERE wake_at <= ?1 ORDER BY wake_at, tenant, agent LIMIT ?2";
         self.all(sql, params![now.0, as_limit(limit)], |row| agent(row, 0))
     }
 
-    fn lives(&self, node: NodeId) -> Outcome<bool> {
+    fn lives(&self, node: NodeId) -> Result<bool> {
         Ok(node == self.node)
     }
 
-    fn orphans(&self, node: NodeId, after: Option<&AgentKey>, limit: usize) -> Outcome<Vec<AgentKey>> {
+    fn orphans(&self, node: NodeId, after: Option<&AgentKey>, limit: usize) -> Result<Vec<AgentKey>> {
         // No agent has an empty name, so that the first page begins after the empty name.
         let (tenant, name) = after.map_or(("", ""), |after| (after.tenant.as_str(), after.agent.as_str()));
         let sql = "SELECT tenant, agent FROM heads
@@ -412,7 +412,7 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         self.all(sql, params![tenant, name, int(node.0), as_limit(limit)], |row| agent(row, 0))
     }
 
-    fn outbox(&self, limit: usize) -> Outcome<Vec<OutboxRow>> {
+    fn outbox(&self, limit: usize) -> Result<Vec<OutboxRow>> {
         let sql = "SELECT n, tenant, agent, run, first, count FROM outbox ORDER BY n LIMIT ?1";
         self.all(sql, [as_limit(limit)], |row| {
             Ok(OutboxRow {

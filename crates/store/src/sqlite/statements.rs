@@ -16,7 +16,7 @@ use super::{
     prepared::Prepared,
     truncation::Truncation,
 };
-use crate::rows::{Outcome, is_missing};
+use crate::rows::{Result, is_missing};
 
 /// The most decoded manifests in the cache. There are few, and all runs of an agent share one.
 const MANIFESTS_MAX: usize = 256;
@@ -67,7 +67,7 @@ impl<P: Prepared> SqliteRows<P> {
         self.begin_reading().map(|()| true)
     }
 
-    pub(super) fn commit(&mut self) -> Outcome<()> {
+    pub(super) fn commit(&mut self) -> Result<()> {
         let count = "INSERT INTO tenants (tenant, open) VALUES (?1, max(?2, 0)) ON CONFLICT (tenant) DO UPDATE SET open = open + ?2";
         for (tenant, change) in self.opened.iter().filter(|(_, change)| **change != 0) {
             self.change(count, params![tenant.as_str(), change])?;
@@ -87,7 +87,7 @@ impl<P: Prepared> SqliteRows<P> {
 
     /// Runs statements with `secure_delete`: SQLite overwrites with zeros what they delete and the pages that they free. It is off
     /// otherwise, because it makes ordinary commits write more.
-    pub(super) fn overwriting<T>(&mut self, delete: impl FnOnce(&mut Self) -> Outcome<T>) -> Outcome<T> {
+    pub(super) fn overwriting<T>(&mut self, delete: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         // SQLite executes this when it prepares it, so that it can't be a prepared statement.
         self.connection().execute_batch("PRAGMA secure_delete = ON").map_err(fault)?;
         let outcome = delete(self);
@@ -124,7 +124,7 @@ impl<P: Prepared> SqliteRows<P> {
         sql: &'static str,
         params: impl Params,
         read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Outcome<Option<T>> {
+    ) -> Result<Option<T>> {
         self.prepared.with(sql, |statement| statement.query_row(params, read).optional()).map_err(fault)
     }
 
@@ -134,12 +134,12 @@ impl<P: Prepared> SqliteRows<P> {
         sql: &'static str,
         params: impl Params,
         read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Outcome<Vec<T>> {
+    ) -> Result<Vec<T>> {
         self.prepared.with(sql, |statement| statement.query_map(params, read)?.collect()).map_err(fault)
     }
 
     /// The number of rows that a change changed.
-    pub(super) fn change(&self, sql: &'static str, params: impl Params) -> Outcome<usize> {
+    pub(super) fn change(&self, sql: &'static str, params: impl Params) -> Result<usize> {
         self.execute(sql, params).map_err(fault)
     }
 
@@ -148,7 +148,7 @@ impl<P: Prepared> SqliteRows<P> {
     }
 
     /// A change that must find its row.
-    pub(super) fn change_one(&self, sql: &'static str, params: impl Params, what: &str) -> Outcome<()> {
+    pub(super) fn change_one(&self, sql: &'static str, params: impl Params, what: &str) -> Result<()> {
         match self.change(sql, params)? {
             0 => Err(is_missing(what)),
             _ => Ok(()),

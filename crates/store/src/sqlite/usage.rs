@@ -10,7 +10,7 @@ use super::{
     statements::SqliteRows,
 };
 use crate::{
-    rows::{Outcome, UsageRows},
+    rows::{Result, UsageRows},
     usage::{Uncounted, usage_of},
 };
 
@@ -19,14 +19,14 @@ const NO_LOWER_BOUND: [u8; 0] = [];
 const NO_UPPER_BOUND: [u8; 17] = [0xff; 17];
 
 impl<P: Prepared> UsageRows for SqliteRows<P> {
-    fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Outcome<()> {
+    fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Result<()> {
         self.change("INSERT INTO usage_uncounted (run, tenant) VALUES (?1, ?2)", params![run.as_bytes(), tenant.as_str()]).map(drop)
     }
 }
 
 impl<P: Prepared> SqliteRows<P> {
     /// The usage of ended runs that are in no sum yet.
-    pub(super) fn uncounted_usage(&self, node: NodeId, limit: usize) -> Outcome<Vec<RunUsage>> {
+    pub(super) fn uncounted_usage(&self, node: NodeId, limit: usize) -> Result<Vec<RunUsage>> {
         // Items at positions below zero are copies from the parents.
         let sql = "SELECT u.tenant, u.run, (
                        SELECT coalesce(sum(length(i.content)), 0) FROM box_rows AS b JOIN items AS i ON i.item = b.item
@@ -40,7 +40,7 @@ impl<P: Prepared> SqliteRows<P> {
     }
 
     /// Adds rows to the sums, if all these runs are still on the list.
-    pub(super) fn add_usage(&self, runs: &[RunId], rows: &[UsageRow]) -> Outcome<bool> {
+    pub(super) fn add_usage(&self, runs: &[RunId], rows: &[UsageRow]) -> Result<bool> {
         // Read before writing: a verb that writes nothing does not make its group fail.
         for run in runs {
             if self.one("SELECT 1 FROM usage_uncounted WHERE run = ?1", [run.as_bytes()], |_| Ok(()))?.is_none() {
@@ -86,11 +86,11 @@ impl<P: Prepared> SqliteRows<P> {
         Ok(true)
     }
 
-    pub(super) fn forget_usage(&self, before: Day) -> Outcome<()> {
+    pub(super) fn forget_usage(&self, before: Day) -> Result<()> {
         self.change("DELETE FROM usage WHERE day < ?1", [before.0]).map(drop)
     }
 
-    pub(super) fn usage(&self, tenant: &Tenant, query: &UsageQuery) -> Outcome<Vec<UsageGroup>> {
+    pub(super) fn usage(&self, tenant: &Tenant, query: &UsageQuery) -> Result<Vec<UsageGroup>> {
         let sql = "SELECT CASE WHEN ?4 THEN day END, CASE WHEN ?5 THEN agent END, CASE WHEN ?6 THEN model END,
                        sum(input), sum(cached), sum(cache_written), sum(output), sum(reasoning), sum(lost), sum(runs), sum(calls), sum(bytes)
                    FROM usage WHERE tenant = ?1 AND day BETWEEN ?2 AND ?3 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LIMIT ?7";
@@ -113,12 +113,12 @@ impl<P: Prepared> SqliteRows<P> {
         self.all(sql, params![tenant.as_str(), from.0, to.0, by_day, by_agent, by_model, as_limit(limit)], read)
     }
 
-    pub(super) fn tenants(&self) -> Outcome<Vec<Tenant>> {
+    pub(super) fn tenants(&self) -> Result<Vec<Tenant>> {
         self.all("SELECT tenant FROM tenants ORDER BY tenant", [], |row| word(row, 0, |text| Some(text.into())))
     }
 
     /// The length of a blob is in the header of its row, so that no content is read.
-    pub(super) fn item_bytes(&self, scan: &ItemScan) -> Outcome<ItemBytes> {
+    pub(super) fn item_bytes(&self, scan: &ItemScan) -> Result<ItemBytes> {
         let after = scan.after.as_ref().map_or(NO_LOWER_BOUND.as_slice(), |item| ItemId::as_bytes(item));
         let up_to = scan.up_to.as_ref().map_or(NO_UPPER_BOUND.as_slice(), |item| ItemId::as_bytes(item));
         let sql = "SELECT tenant, sum(bytes), count(*), max(item) FROM (

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     measured::Measured,
     records::Records,
-    rows::{Outcome, RequestRows},
+    rows::{Result, RequestRows},
 };
 
 /// Requests that may wait. Beyond them, senders wait.
@@ -80,27 +80,27 @@ impl Writer {
     }
 
     /// Applies a verb. Returns when its transaction is on disk.
-    pub(super) async fn write<T, F>(&self, verb: F) -> Outcome<T>
+    pub(super) async fn write<T, F>(&self, verb: F) -> Result<T>
     where
         T: Send + 'static,
-        F: Fn(&mut Written<'_>) -> Outcome<T> + Send + 'static,
+        F: Fn(&mut Written<'_>) -> Result<T> + Send + 'static,
     {
         self.send(verb, false).await
     }
 
     /// The same for a request that may wait for others.
-    pub(super) async fn write_later<T, F>(&self, verb: F) -> Outcome<T>
+    pub(super) async fn write_later<T, F>(&self, verb: F) -> Result<T>
     where
         T: Send + 'static,
-        F: Fn(&mut Written<'_>) -> Outcome<T> + Send + 'static,
+        F: Fn(&mut Written<'_>) -> Result<T> + Send + 'static,
     {
         self.send(verb, true).await
     }
 
-    async fn send<T, F>(&self, verb: F, may_wait: bool) -> Outcome<T>
+    async fn send<T, F>(&self, verb: F, may_wait: bool) -> Result<T>
     where
         T: Send + 'static,
-        F: Fn(&mut Written<'_>) -> Outcome<T> + Send + 'static,
+        F: Fn(&mut Written<'_>) -> Result<T> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
         let member = Request { verb, may_wait, outcome: None, reply };
@@ -148,8 +148,8 @@ impl Waits for Box<dyn Member> {
 struct Request<T, F> {
     verb: F,
     may_wait: bool,
-    outcome: Option<Outcome<T>>,
-    reply: oneshot::Sender<Outcome<T>>,
+    outcome: Option<Result<T>>,
+    reply: oneshot::Sender<Result<T>>,
 }
 
 impl<T, F> Waits for Request<T, F> {
@@ -158,7 +158,7 @@ impl<T, F> Waits for Request<T, F> {
     }
 }
 
-impl<T: Send, F: Fn(&mut Written<'_>) -> Outcome<T> + Send> Member for Request<T, F> {
+impl<T: Send, F: Fn(&mut Written<'_>) -> Result<T> + Send> Member for Request<T, F> {
     fn apply(&mut self, rows: &mut Written<'_>) -> bool {
         // A panic in one verb must not end the writer: its transaction is rolled back as after any other failure.
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.verb)(rows)))
@@ -279,9 +279,9 @@ mod tests {
         NewItem { id: ItemId::from_slice(&[number; 16]).unwrap(), kind: ItemKind::Thought, content: vec![number; length].into() }
     }
 
-    type Answer = oneshot::Receiver<Outcome<()>>;
+    type Answer = oneshot::Receiver<Result<()>>;
 
-    fn member(verb: impl Fn(&mut Written<'_>) -> Outcome<()> + Send + 'static) -> (Box<dyn Member>, Answer) {
+    fn member(verb: impl Fn(&mut Written<'_>) -> Result<()> + Send + 'static) -> (Box<dyn Member>, Answer) {
         let (reply, answer) = oneshot::channel();
         (Box::new(Request { verb, may_wait: false, outcome: None, reply }), answer)
     }
@@ -290,7 +290,7 @@ mod tests {
         member(move |rows| rows.insert_item(&tenant(), &item(number, length)))
     }
 
-    fn apply(rows: &mut Written<'_>, members: Vec<(Box<dyn Member>, Answer)>) -> Vec<Outcome<()>> {
+    fn apply(rows: &mut Written<'_>, members: Vec<(Box<dyn Member>, Answer)>) -> Vec<Result<()>> {
         let (mut waiting, answers): (VecDeque<_>, Vec<_>) = members.into_iter().unzip();
         while let Some(first) = waiting.pop_front() {
             let mut group = vec![first];

@@ -6,14 +6,14 @@ use windlass_ports::{Abandoned, Commit, CommitKind, GivenUp, MessageKind, RunSta
 use super::commit::{Left, finish, plan, run_change, write};
 use crate::{
     StoreOptions,
-    rows::{HeadRow, Outcome, Reads, Rows, RunRow, is_missing},
+    rows::{HeadRow, Result, Reads, Rows, RunRow, is_missing},
 };
 
 /// The number of events that are read at once.
 const EVENTS_PAGE: usize = 64;
 
 /// Ends the run that an agent is quarantined for.
-pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, given_up: &GivenUp) -> Outcome<Abandoned> {
+pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, given_up: &GivenUp) -> Result<Abandoned> {
     let is_its = |head: &HeadRow| head.quarantined.is_some() && head.run == Some(given_up.run);
     let Some(before) = rows.head(agent)?.filter(is_its) else {
         return Ok(Abandoned::NotQuarantined);
@@ -33,7 +33,7 @@ pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, age
     Ok(Abandoned::Done { next_leased: plan.next.is_some() })
 }
 
-fn ending(state: Run, follows: Option<RunId>, given_up: &GivenUp) -> Outcome<Commit> {
+fn ending(state: Run, follows: Option<RunId>, given_up: &GivenUp) -> Result<Commit> {
     let results = state.calls().iter().filter_map(|call| match call.progress {
         Progress::Received { item, .. } => Some(item),
         Progress::Open | Progress::Parked => None,
@@ -60,7 +60,7 @@ fn ending(state: Run, follows: Option<RunId>, given_up: &GivenUp) -> Outcome<Com
 }
 
 /// The run as its journal gives it. From the first unreadable event on, events only count for their numbers.
-fn last_known<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Run> {
+fn last_known<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Run> {
     let (mut known, mut next, mut is_whole) = (None, 0, true);
     loop {
         let page = rows.journal(row.brief.run, next, EVENTS_PAGE)?;
@@ -87,7 +87,7 @@ fn last_known<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Run> {
 }
 
 /// The run as it began.
-fn begun<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Run> {
+fn begun<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Run> {
     let origin = if row.kind == MessageKind::UiAction { Origin::Action } else { Origin::Turn };
     let context = BoxRange { id: row.context, length: rows.box_length(row.context)? };
     let accepted = Event::Accepted { origin, context, output: BoxRange { id: row.output, length: 0 }, caller: None };

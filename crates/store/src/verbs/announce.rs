@@ -3,10 +3,10 @@
 use windlass_kernel::{ChunkLengths, StreamedText};
 use windlass_ports::{Announcement, StoreError};
 
-use crate::rows::{Announces, DeltaRow, Outcome};
+use crate::rows::{Announces, DeltaRow, Result};
 
 /// Stores a batch of deltas if the run is active under their epoch. The same batch again changes nothing.
-pub(crate) fn announce<R: Announces + ?Sized>(rows: &mut R, words: &Announcement) -> Outcome<()> {
+pub(crate) fn announce<R: Announces + ?Sized>(rows: &mut R, words: &Announcement) -> Result<()> {
     check_pieces(words)?;
     if !rows.is_active(&words.agent, words.run, words.epoch)? {
         return Err(StoreError::Fenced);
@@ -21,7 +21,7 @@ pub(crate) fn announce<R: Announces + ?Sized>(rows: &mut R, words: &Announcement
 }
 
 /// Checks that the chunks have the length of the text, because the stored text is divided by them when it is read.
-pub(crate) fn check_pieces(words: &Announcement) -> Outcome<()> {
+pub(crate) fn check_pieces(words: &Announcement) -> Result<()> {
     let mut rest = words.text.as_str();
     for length in &words.pieces.0 {
         let Some((_, behind)) = rest.split_at_checked(*length as usize) else { return Err(misfit(words)) };
@@ -31,7 +31,7 @@ pub(crate) fn check_pieces(words: &Announcement) -> Outcome<()> {
 }
 
 /// Checks whether a batch is stored already, as it is after a lost answer.
-pub(crate) fn check_same(standing: &StreamedText, words: &Announcement) -> Outcome<()> {
+pub(crate) fn check_same(standing: &StreamedText, words: &Announcement) -> Result<()> {
     let (first, count) = (words.first as usize, words.pieces.0.len());
     let is_same = standing.chunks.0.get(first..first + count).is_some_and(|pieces| {
         let before = ChunkLengths(standing.chunks.0[..first].to_vec()).bytes();

@@ -3,13 +3,13 @@
 use windlass_kernel::{BoxId, BoxRange, NewItem, RunId, Tenant};
 use windlass_ports::{ContextSize, NewPack, Packed};
 
-use crate::rows::{AnswerRow, BoxRow, Outcome, Reads, Rows, Segment, is_missing};
+use crate::rows::{AnswerRow, BoxRow, Result, Reads, Rows, Segment, is_missing};
 
 /// The most boxes that a range is read from. A box that would make a longer chain gets a copy of the items instead.
 const CHAIN_MAX: u32 = 64;
 
 /// The segments that a range consists of, in reading order. `None` if the box does not exist or belongs to another tenant.
-pub(crate) fn chain<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRange) -> Outcome<Option<Vec<Segment>>> {
+pub(crate) fn chain<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRange) -> Result<Option<Vec<Segment>>> {
     let mut segments = Vec::new();
     let mut next = Some(range);
     while let Some(range) = next {
@@ -25,7 +25,7 @@ pub(crate) fn chain<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRang
 }
 
 /// The box of a range, if the tenant has it and it is long enough.
-pub(super) fn known_range<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRange) -> Outcome<Option<BoxRow>> {
+pub(super) fn known_range<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRange) -> Result<Option<BoxRow>> {
     let Some(found) = rows.find_box(range.id)?.filter(|found| found.tenant == *tenant) else {
         return Ok(None);
     };
@@ -35,7 +35,7 @@ pub(super) fn known_range<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: B
 
 /// Makes a box that begins after `parent`, whose row the caller has read. The box's own items have the positions from 0 on, also if the
 /// items of the parents were copied: a range of this box means the same either way.
-pub(super) fn make_box<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, parent: Option<(BoxRange, &BoxRow)>) -> Outcome<BoxRow> {
+pub(super) fn make_box<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, parent: Option<(BoxRange, &BoxRow)>) -> Result<BoxRow> {
     let mut made = BoxRow { id, tenant: tenant.clone(), parent: parent.map(|(range, _)| range), depth: 0, inherited: 0, shared: false };
     if let Some((range, row)) = parent {
         (made.depth, made.inherited) = inherited_depth(rows, tenant, id, range, row)?;
@@ -51,11 +51,11 @@ pub(super) fn inherited_depth<R: Rows + ?Sized>(
     id: BoxId,
     parent: BoxRange,
     row: &BoxRow,
-) -> Outcome<(u32, u32)> {
+) -> Result<(u32, u32)> {
     if row.depth < CHAIN_MAX { Ok((row.depth + 1, 0)) } else { Ok((0, inherit(rows, tenant, id, parent)?)) }
 }
 
-fn inherit<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, parent: BoxRange) -> Outcome<u32> {
+fn inherit<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, parent: BoxRange) -> Result<u32> {
     let segments = chain(rows, tenant, parent)?.ok_or_else(|| is_missing("the parent of a box"))?;
     let mut items = Vec::new();
     for segment in segments {
@@ -69,12 +69,12 @@ fn inherit<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, parent: B
 }
 
 /// Records that other runs read a box. It is done once per box and never undone.
-pub(super) fn share<R: Rows + ?Sized>(rows: &mut R, row: &BoxRow) -> Outcome<()> {
+pub(super) fn share<R: Rows + ?Sized>(rows: &mut R, row: &BoxRow) -> Result<()> {
     if row.shared { Ok(()) } else { rows.share_box(row.id) }
 }
 
 /// Stores items and appends them to a box that has `length` items of its own.
-pub(super) fn fill<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, length: u32, items: &[NewItem]) -> Outcome<()> {
+pub(super) fn fill<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, length: u32, items: &[NewItem]) -> Result<()> {
     for (position, item) in (i64::from(length)..).zip(items) {
         rows.insert_item(tenant, item)?;
         rows.insert_box_row(id, position, item.id)?;
@@ -84,7 +84,7 @@ pub(super) fn fill<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, l
 
 /// Makes a box of ranges of other boxes and of new items. If the id exists already, the same request was made before and its box is the
 /// answer. The size of the new box is known before anything is written or an id of an item is read.
-pub(crate) fn pack<R: Rows + ?Sized>(rows: &mut R, new: &NewPack) -> Outcome<Packed> {
+pub(crate) fn pack<R: Rows + ?Sized>(rows: &mut R, new: &NewPack) -> Result<Packed> {
     let (tenant, id) = (&new.tenant, new.id);
     let kept = new.key.as_ref().map_or(Ok(None), |request| rows.answer_to(tenant, request))?;
     if let (Some(kept), Some(request)) = (&kept, &new.key)
@@ -131,11 +131,11 @@ pub(crate) fn pack<R: Rows + ?Sized>(rows: &mut R, new: &NewPack) -> Outcome<Pac
 }
 
 /// The amount of content in a range: zero if the tenant has no such box.
-pub(crate) fn range_size<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRange) -> Outcome<ContextSize> {
+pub(crate) fn range_size<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRange) -> Result<ContextSize> {
     size(rows, &chain(rows, tenant, range)?.unwrap_or_default())
 }
 
-fn size<R: Reads + ?Sized>(rows: &R, segments: &[Segment]) -> Outcome<ContextSize> {
+fn size<R: Reads + ?Sized>(rows: &R, segments: &[Segment]) -> Result<ContextSize> {
     let bytes = if segments.is_empty() { 0 } else { rows.content_bytes(segments)? };
     Ok(ContextSize { items: count(segments), bytes })
 }

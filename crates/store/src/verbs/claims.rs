@@ -8,11 +8,11 @@ use windlass_ports::{CallClaim, CallStatus, ClaimedCall, StoreError, codec};
 use super::heads::rearm;
 use crate::{
     reading::verified,
-    rows::{AnswerRow, CallRow, Outcome, Reads, Rows, is_missing},
+    rows::{AnswerRow, CallRow, Result, Reads, Rows, is_missing},
 };
 
 /// Leases waiting calls to a worker. A key that still holds calls returns the same calls.
-pub(crate) fn claim_calls<R: Rows + ?Sized>(rows: &mut R, claim: &CallClaim) -> Outcome<Vec<ClaimedCall>> {
+pub(crate) fn claim_calls<R: Rows + ?Sized>(rows: &mut R, claim: &CallClaim) -> Result<Vec<ClaimedCall>> {
     let kept = claim.request.as_ref().map_or(Ok(None), |request| rows.answer_to(&claim.tenant, request))?;
     if let (Some(kept), Some(request)) = (&kept, &claim.request)
         && kept.asked != request.asked
@@ -46,7 +46,7 @@ pub(crate) fn renew_calls<R: Rows + ?Sized>(
     rows: &mut R,
     claim: &CallClaim,
     calls: &[(RunId, CallNumber)],
-) -> Outcome<Vec<(RunId, CallNumber)>> {
+) -> Result<Vec<(RunId, CallNumber)>> {
     change_held(rows, claim, calls, |call| call.lease_until = Some(claim.until.min(call.deadline)))
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn release_calls<R: Rows + ?Sized>(
     rows: &mut R,
     claim: &CallClaim,
     calls: &[(RunId, CallNumber)],
-) -> Outcome<Vec<(RunId, CallNumber)>> {
+) -> Result<Vec<(RunId, CallNumber)>> {
     if let Some(request) = &claim.request
         && let Some(kept) = rows.answer_to(&claim.tenant, request)?
     {
@@ -80,7 +80,7 @@ fn change_held<R: Rows + ?Sized>(
     claim: &CallClaim,
     calls: &[(RunId, CallNumber)],
     change: impl Fn(&mut CallRow),
-) -> Outcome<Vec<(RunId, CallNumber)>> {
+) -> Result<Vec<(RunId, CallNumber)>> {
     let mut lost = Vec::new();
     let mut changed = Vec::new();
     for (run, number) in calls {
@@ -97,7 +97,7 @@ fn change_held<R: Rows + ?Sized>(
     Ok(lost)
 }
 
-fn held_under_key<R: Reads + ?Sized>(rows: &R, claim: &CallClaim) -> Outcome<Vec<CallRow>> {
+fn held_under_key<R: Reads + ?Sized>(rows: &R, claim: &CallClaim) -> Result<Vec<CallRow>> {
     let Some(key) = &claim.key else {
         return Ok(Vec::new());
     };
@@ -115,7 +115,7 @@ fn is_held(call: &CallRow, claim: &CallClaim) -> bool {
 }
 
 /// The end of a lease is a time at which the head must be looked at; a prolonged lease must not wake it earlier.
-fn rearm_heads<R: Rows + ?Sized>(rows: &mut R, calls: &[CallRow], now: Timestamp) -> Outcome<()> {
+fn rearm_heads<R: Rows + ?Sized>(rows: &mut R, calls: &[CallRow], now: Timestamp) -> Result<()> {
     let agents: BTreeSet<&AgentKey> = calls.iter().map(|call| &call.agent).collect();
     for agent in agents {
         let head = rows.head(agent)?.ok_or_else(|| is_missing("the head of a call"))?;
@@ -124,7 +124,7 @@ fn rearm_heads<R: Rows + ?Sized>(rows: &mut R, calls: &[CallRow], now: Timestamp
     Ok(())
 }
 
-fn claimed<R: Reads + ?Sized>(rows: &R, call: &CallRow) -> Outcome<ClaimedCall> {
+fn claimed<R: Reads + ?Sized>(rows: &R, call: &CallRow) -> Result<ClaimedCall> {
     let epoch: Epoch = rows.head(&call.agent)?.ok_or_else(|| is_missing("the head of a call"))?.epoch;
     let item = rows.item(&call.agent.tenant, call.item)?.ok_or_else(|| is_missing("the content of a call"))?;
     let run = rows.run_brief(call.run)?.ok_or_else(|| is_missing("the run of a call"))?;

@@ -14,7 +14,7 @@ use super::erase::held_ms;
 use super::heads::{is_counted, is_own_head, lease, leases_after, may_be_held, show, show_idle};
 use crate::{
     StoreOptions,
-    rows::{AnswerRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow, is_missing},
+    rows::{AnswerRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Result, Reads, Rows, RunBrief, RunChange, RunRow, is_missing},
 };
 
 /// What a transition makes of a head. It is decided before anything is written.
@@ -43,7 +43,7 @@ impl Left {
 }
 
 /// Applies a transition if its guard holds. A transition that is applied already succeeds again.
-pub(crate) fn commit<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, commit: &Commit) -> Outcome<Committed> {
+pub(crate) fn commit<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, commit: &Commit) -> Result<Committed> {
     let agent = &guard.agent;
     if has_answered(rows, agent, commit)? {
         // Either this commit is sent again, or its effect was committed before for the same request.
@@ -73,7 +73,7 @@ pub(crate) fn commit<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guar
 }
 
 /// The usual case with one statement less: the run continues under the same owner, and no messages are pending. `None` in any other case.
-fn pass<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, commit: &Commit) -> Outcome<Option<Committed>> {
+fn pass<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, commit: &Commit) -> Result<Option<Committed>> {
     let is_usual = !commit.state.has_ended() && !commit.raise_epoch && commit.consumed.is_empty() && !may_be_held(commit);
     if !is_usual {
         return Ok(None);
@@ -103,7 +103,7 @@ fn stores_state(commit: &Commit) -> bool {
 }
 
 /// Ends a queued run. The head does not change, because it only shows the active run.
-pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit) -> Outcome<Withdrawn> {
+pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit) -> Result<Withdrawn> {
     let is_queued = |run: &RunRow| run.brief.agent == *agent && run.brief.status == RunStatus::Queued;
     let Some(run) = rows.run(commit.run)?.filter(is_queued) else {
         return Ok(Withdrawn::NotQueued);
@@ -124,7 +124,7 @@ pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, ag
 }
 
 /// Whether a request that the commit answers was answered before. It is read before anything is written.
-fn has_answered<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Outcome<bool> {
+fn has_answered<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Result<bool> {
     for request in commit.messages.iter().filter_map(|message| message.key.as_ref()) {
         if rows.answer_to(&agent.tenant, request)?.is_some() {
             return Ok(true);
@@ -138,7 +138,7 @@ fn holds(head: &HeadRow, guard: &Guard) -> bool {
 }
 
 /// A commit whose answer was lost is sent again. It is recognised by its events, which are at the end of the journal.
-fn applied_already<R: Reads + ?Sized>(rows: &R, head: &HeadRow, guard: &Guard, commit: &Commit) -> Outcome<Committed> {
+fn applied_already<R: Reads + ?Sized>(rows: &R, head: &HeadRow, guard: &Guard, commit: &Commit) -> Result<Committed> {
     let is_next = head.seq.0 == guard.seq.0 + 1 && head.owner == Some(commit.node) && guard.run == commit.run;
     if !is_next || standing_epoch(rows, commit)?.is_none() {
         return Err(StoreError::Fenced);
@@ -148,7 +148,7 @@ fn applied_already<R: Reads + ?Sized>(rows: &R, head: &HeadRow, guard: &Guard, c
 
 /// The same for a commit that ended the run and deleted its head. The owner is not recorded any more, and two owners that end a run write
 /// the same events: the item of the deliverable shows which of them did.
-fn ended_already<R: Reads + ?Sized>(rows: &R, guard: &Guard, commit: &Commit) -> Outcome<Committed> {
+fn ended_already<R: Reads + ?Sized>(rows: &R, guard: &Guard, commit: &Commit) -> Result<Committed> {
     let may_be = commit.state.has_ended() && guard.run == commit.run && is_own_head(&guard.agent, commit.run);
     let is_same = |run: &RunRow| run.brief.agent == guard.agent && run.deliverable == commit.appended.last().copied();
     if !may_be || !rows.run(commit.run)?.as_ref().is_some_and(is_same) {
@@ -161,7 +161,7 @@ fn ended_already<R: Reads + ?Sized>(rows: &R, guard: &Guard, commit: &Commit) ->
 }
 
 /// The epoch of the commit's events, if they are at the end of the journal.
-fn standing_epoch<R: Reads + ?Sized>(rows: &R, commit: &Commit) -> Outcome<Option<Epoch>> {
+fn standing_epoch<R: Reads + ?Sized>(rows: &R, commit: &Commit) -> Result<Option<Epoch>> {
     if commit.events.is_empty() {
         return Ok(None);
     }
@@ -179,17 +179,17 @@ fn committed(head: &HeadRow, commit: &Commit, messages: Vec<MessageId>) -> Commi
     Committed { seq: head.seq, epoch: head.epoch, pending: head.pending, next_leased, messages }
 }
 
-fn standing_messages<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Outcome<Vec<MessageId>> {
+fn standing_messages<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Result<Vec<MessageId>> {
     commit.messages.iter().map(|message| standing_message(rows, agent, commit, message)).collect()
 }
 
-fn standing_message<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit, message: &NewMessage) -> Outcome<MessageId> {
+fn standing_message<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit, message: &NewMessage) -> Result<MessageId> {
     let found = rows.last_message(agent, commit.run, message.kind, message.call)?;
     found.ok_or_else(|| is_missing("a message that was committed"))
 }
 
 /// Decides what the head becomes. Only reads.
-pub(super) fn plan<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, before: &HeadRow, commit: &Commit) -> Outcome<Plan> {
+pub(super) fn plan<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, before: &HeadRow, commit: &Commit) -> Result<Plan> {
     let is_raised = commit.raise_epoch || before.owner != Some(commit.node);
     let epoch = Epoch(before.epoch.0 + u64::from(is_raised));
     let mut head = HeadRow {
@@ -229,7 +229,7 @@ pub(super) fn plan<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, before: &HeadR
 }
 
 /// The number of consumed messages that were counted as pending.
-fn counted<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, head: &HeadRow, commit: &Commit) -> Outcome<u32> {
+fn counted<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, head: &HeadRow, commit: &Commit) -> Result<u32> {
     let mut count = 0;
     for id in &commit.consumed {
         let row = rows.message(agent, *id)?.ok_or_else(|| is_missing("a consumed message"))?;
@@ -239,20 +239,20 @@ fn counted<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, head: &HeadRow, commit
 }
 
 /// Queued runs have higher ordinals than the active one, so the search begins there and never reads the agent's earlier runs.
-fn next_run<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Outcome<Option<RunBrief>> {
+fn next_run<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Result<Option<RunBrief>> {
     let ending = rows.run_brief(commit.run)?.ok_or_else(|| is_missing("the run of a commit"))?;
     let next = rows.next_queued(agent, ending.ordinal)?;
     next.map(Some).ok_or_else(|| is_missing("a run that the head counts as queued"))
 }
 
 /// The pending messages of a head that has just changed its run.
-fn pending_for<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, head: &HeadRow, commit: &Commit) -> Outcome<u32> {
+fn pending_for<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, head: &HeadRow, commit: &Commit) -> Result<u32> {
     let stays = |id, row: &MessageRow| is_counted(head, row) && !commit.consumed.contains(&id);
     Ok(rows.pending(agent)?.iter().filter(|(id, row)| stays(*id, row)).count() as u32)
 }
 
 /// Writes everything of a transition except the head and the run's row. Returns the numbers of its messages.
-pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit, epoch: Option<Epoch>) -> Outcome<Vec<MessageId>> {
+pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit, epoch: Option<Epoch>) -> Result<Vec<MessageId>> {
     for item in &commit.items {
         rows.insert_item(&agent.tenant, item)?;
     }
@@ -291,7 +291,7 @@ pub(super) fn told(agent: &AgentKey, run: RunId, request: &RequestKey, message: 
 }
 
 /// Merges the changes of one call to one statement.
-fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit) -> Outcome<()> {
+fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit) -> Result<()> {
     let mut made: BTreeMap<CallNumber, CallRow> = BTreeMap::new();
     let mut moves: BTreeMap<CallNumber, CallMove> = BTreeMap::new();
     for (call, change) in &commit.calls {
@@ -316,7 +316,7 @@ fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit
 }
 
 /// Cleans up after a run that has ended: drops its calls and skips its messages.
-fn let_go<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, run: RunId, left: Left, now: Timestamp) -> Outcome<()> {
+fn let_go<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, run: RunId, left: Left, now: Timestamp) -> Result<()> {
     if left.calls {
         let dropped = CallMove { status: CallStatus::Dropped, result: None, deadline: None };
         rows.open_calls(run)?.into_iter().try_for_each(|call| rows.move_call(run, call, dropped))?;
@@ -332,12 +332,12 @@ fn let_go<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKe
 }
 
 /// Ends the wait of the run that the ended one continued.
-fn release<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, follows: Option<RunId>, now: Timestamp) -> Outcome<()> {
+fn release<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, follows: Option<RunId>, now: Timestamp) -> Result<()> {
     follows.map_or(Ok(()), |earlier| rows.release_run(&agent.tenant, earlier, now))
 }
 
 /// Ends or continues the agent's work after a transition, and leaves an outbox row.
-pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, plan: &Plan) -> Outcome<()> {
+pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, plan: &Plan) -> Result<()> {
     if commit.state.has_ended() {
         let_go(rows, options, agent, commit.run, plan.left, commit.now)?;
         // A client that has to make calls again may send the whole conversation with their results.
@@ -353,7 +353,7 @@ pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agen
 }
 
 /// Records a commit's events in the outbox, with the `earlier` events before them.
-pub(super) fn note<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, earlier: u32) -> Outcome<()> {
+pub(super) fn note<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, earlier: u32) -> Result<()> {
     let count = commit.events.len() as u32 + earlier;
     if !options.publish || count == 0 {
         return Ok(());

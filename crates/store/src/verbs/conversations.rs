@@ -8,17 +8,17 @@ use windlass_kernel::{AgentKey, BoxId, BoxRange, ConversationId, EndReason, Item
 use windlass_ports::{ConversationChange, ConversationView, Conversed, Enqueued, InConversation, NewRun, Part, conversation_agent};
 
 use super::boxes::{chain, fill, inherited_depth, make_box, share};
-use crate::rows::{BoxRow, ConversationRow, HeadRow, Outcome, Reads, Rows, is_missing, stands_already};
+use crate::rows::{BoxRow, ConversationRow, HeadRow, Result, Reads, Rows, is_missing, stands_already};
 
 /// A conversation of the tenant.
-pub(crate) fn conversation<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Outcome<Option<ConversationView>> {
+pub(crate) fn conversation<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>> {
     let Some(row) = known(rows, tenant, id)? else { return Ok(None) };
     let is_busy = rows.head(&conversation_agent(tenant, id))?.is_some_and(|head| head.run.is_some());
     Ok(Some(view(row, is_busy)))
 }
 
 /// The parts of a conversation of the tenant.
-pub(crate) fn conversation_parts<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Outcome<Vec<Part>> {
+pub(crate) fn conversation_parts<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Result<Vec<Part>> {
     if known(rows, tenant, id)?.is_none() { Ok(Vec::new()) } else { rows.conversation_parts(id) }
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn converse<R: Rows + ?Sized>(
     id: ConversationId,
     change: &ConversationChange,
     now: Timestamp,
-) -> Outcome<Conversed> {
+) -> Result<Conversed> {
     let agent = conversation_agent(tenant, id);
     // The head is read first, because its lock protects the conversation.
     let head = rows.head(&agent)?;
@@ -70,7 +70,7 @@ pub(crate) fn converse<R: Rows + ?Sized>(
 }
 
 /// The boxes of items that clients added to a conversation and that no run and no other box was made from.
-fn own_boxes<R: Reads + ?Sized>(rows: &R, id: ConversationId) -> Outcome<Vec<BoxId>> {
+fn own_boxes<R: Reads + ?Sized>(rows: &R, id: ConversationId) -> Result<Vec<BoxId>> {
     let mut own = Vec::new();
     for part in rows.conversation_parts(id)? {
         if let Part::Items(items) = part
@@ -82,7 +82,7 @@ fn own_boxes<R: Reads + ?Sized>(rows: &R, id: ConversationId) -> Outcome<Vec<Box
     Ok(own)
 }
 
-fn known<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Outcome<Option<ConversationRow>> {
+fn known<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationRow>> {
     Ok(rows.conversation(id)?.filter(|row| row.tenant == *tenant))
 }
 
@@ -106,7 +106,7 @@ fn begin<R: Rows + ?Sized>(
     metadata: &Bytes,
     (own, items): (BoxId, &[NewItem]),
     now: Timestamp,
-) -> Outcome<Conversed> {
+) -> Result<Conversed> {
     rows.insert_head(agent, &HeadRow::unused())?;
     let (tenant, metadata) = (agent.tenant.clone(), metadata.clone());
     let mut row = ConversationRow { id, tenant, created_at: now, metadata, version: 0, items: 0, tail: None, gone: Bytes::new() };
@@ -129,7 +129,7 @@ fn add<R: Rows + ?Sized>(
     own: BoxId,
     items: &[NewItem],
     items_max: u32,
-) -> Outcome<Option<ConversationRow>> {
+) -> Result<Option<ConversationRow>> {
     let Some(first) = items.first() else { return Ok(Some(row)) };
     if rows.item(&row.tenant, first.id)?.is_some() {
         // The same request was made before.
@@ -162,17 +162,17 @@ fn add<R: Rows + ?Sized>(
     Ok(Some(added))
 }
 
-fn tail_box<R: Reads + ?Sized>(rows: &R, tail: BoxRange) -> Outcome<BoxRow> {
+fn tail_box<R: Reads + ?Sized>(rows: &R, tail: BoxRange) -> Result<BoxRow> {
     rows.find_box(tail.id)?.ok_or_else(|| is_missing("the end of a conversation"))
 }
 
 /// Whether the conversation ends with a box of its own that nothing else reads.
-fn is_put_in<R: Reads + ?Sized>(rows: &R, row: &ConversationRow, tail: BoxRange, found: &BoxRow) -> Outcome<bool> {
+fn is_put_in<R: Reads + ?Sized>(rows: &R, row: &ConversationRow, tail: BoxRange, found: &BoxRow) -> Result<bool> {
     Ok(!found.shared && rows.conversation_parts(row.id)?.last() == Some(&Part::Items(tail.id)))
 }
 
 /// Removes items: a new box gets the items that remain.
-fn remove<R: Rows + ?Sized>(rows: &mut R, row: ConversationRow, own: BoxId, items: &[ItemId]) -> Outcome<ConversationRow> {
+fn remove<R: Rows + ?Sized>(rows: &mut R, row: ConversationRow, own: BoxId, items: &[ItemId]) -> Result<ConversationRow> {
     let Some(tail) = row.tail else { return Ok(row) };
     let mut stays = Vec::new();
     for segment in chain(rows, &row.tenant, tail)?.unwrap_or_default() {
@@ -198,7 +198,7 @@ fn remove<R: Rows + ?Sized>(rows: &mut R, row: ConversationRow, own: BoxId, item
 }
 
 /// Why a run is refused by its conversation.
-pub(super) fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, asked: InConversation) -> Outcome<Option<Enqueued>> {
+pub(super) fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, asked: InConversation) -> Result<Option<Enqueued>> {
     let head = rows.head(&new.agent)?;
     let Some(row) = known(rows, &new.agent.tenant, asked.id)? else { return Ok(Some(Enqueued::UnknownConversation)) };
     let is_busy = head.is_some_and(|head| head.run.is_some());
@@ -211,7 +211,7 @@ pub(super) fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, asked: InConver
 
 /// Adds the output of an ended run to its conversation, unless the run failed or was stopped: a client that tries again sends the same
 /// input again.
-pub(super) fn heard<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, state: &Run) -> Outcome<()> {
+pub(super) fn heard<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, state: &Run) -> Result<()> {
     let is_lost =
         matches!(&state.phase, Phase::Ended { reason: EndReason::ModelFailed(_) | EndReason::Stopped | EndReason::Abandoned, .. });
     let Some(tail) = state.continuation_range().filter(|_| !is_lost) else { return Ok(()) };
@@ -224,7 +224,7 @@ pub(super) fn heard<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId
 }
 
 /// Makes a run that was queued begin after the items that the conversation has by now.
-pub(super) fn bind<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId) -> Outcome<()> {
+pub(super) fn bind<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId) -> Result<()> {
     let Some((row, tail)) = conversation_of(rows, agent)?.and_then(|row| row.tail.map(|tail| (row, tail))) else { return Ok(()) };
     let waiting = rows.run(run)?.ok_or_else(|| is_missing("a run that has waited"))?;
     let before = tail_box(rows, tail)?;
@@ -237,7 +237,7 @@ pub(super) fn bind<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId)
 }
 
 /// The conversation that has this agent.
-fn conversation_of<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Outcome<Option<ConversationRow>> {
+fn conversation_of<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Result<Option<ConversationRow>> {
     let Ok(id) = agent.agent.as_str().parse::<ConversationId>() else { return Ok(None) };
     known(rows, &agent.tenant, id)
 }

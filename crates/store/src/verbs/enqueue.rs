@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     StoreOptions,
-    rows::{BoxRow, HeadRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow, stands_already},
+    rows::{BoxRow, HeadRow, MessageRow, Result, Reads, Rows, RunBrief, RunChange, RunRow, stands_already},
 };
 
 /// How a run begins.
@@ -23,7 +23,7 @@ enum Start<'a> {
 }
 
 /// Records a run. A repeated key, a repeated run id and a refusal change nothing.
-pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new: &NewRun) -> Outcome<Enqueued> {
+pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new: &NewRun) -> Result<Enqueued> {
     if let Some(first) = recorded_already(rows, new)? {
         return Ok(duplicate(first));
     }
@@ -74,7 +74,7 @@ pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new
 }
 
 /// The head of an agent that has none. If the name is that of an earlier run whose head was deleted, its ordinals and epochs continue.
-fn unused<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Outcome<HeadRow> {
+fn unused<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Result<HeadRow> {
     let mut head = HeadRow::unused();
     let may_have_been = !is_own_head(&new.agent, new.run) && new.agent.agent.as_str().parse::<RunId>().is_ok();
     while may_have_been && let Some(earlier) = rows.run_from(&new.agent, head.runs + 1)? {
@@ -85,7 +85,7 @@ fn unused<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Outcome<HeadRow> {
 }
 
 /// The run's own id counts like a key: a request whose answer was lost is sent again with the same id.
-fn recorded_already<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Outcome<Option<RunBrief>> {
+fn recorded_already<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Result<Option<RunBrief>> {
     if let Some(key) = &new.dedupe
         && let Some(first) = rows.run_by_dedupe(&new.agent.tenant, &codec::key_hash(&new.agent.tenant, key))?
     {
@@ -104,7 +104,7 @@ fn duplicate(first: RunBrief) -> Enqueued {
 }
 
 /// Why a request is refused. A quarantined head has a run, so it counts as busy.
-fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, head: Option<&HeadRow>) -> Outcome<Option<Enqueued>> {
+fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, head: Option<&HeadRow>) -> Result<Option<Enqueued>> {
     if let Some(busy) = head.filter(|head| head.run.is_some()) {
         if new.kind == MessageKind::UiAction {
             return Ok(Some(Enqueued::Busy));
@@ -118,7 +118,7 @@ fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, head: Option<&HeadRow>) ->
 }
 
 /// Decides how the run begins and what the head becomes. Only reads.
-fn begin<'a, R: Reads + ?Sized>(rows: &R, new: &'a NewRun, before: &HeadRow) -> Outcome<(HeadRow, Start<'a>)> {
+fn begin<'a, R: Reads + ?Sized>(rows: &R, new: &'a NewRun, before: &HeadRow) -> Result<(HeadRow, Start<'a>)> {
     let mut head = HeadRow { runs: before.runs + 1, ..before.clone() };
     if before.run.is_some() {
         head.queued += 1;
@@ -146,7 +146,7 @@ fn record<R: Rows + ?Sized>(
     parent: Option<&(BoxRange, BoxRow)>,
     ordinal: u64,
     start: &Start<'_>,
-) -> Outcome<MessageId> {
+) -> Result<MessageId> {
     let tenant = &new.agent.tenant;
     parent.map_or(Ok(()), |(_, row)| share(rows, row))?;
     let context = make_box(rows, tenant, new.context.id, parent.map(|(range, row)| (*range, row)))?;
@@ -171,7 +171,7 @@ fn record<R: Rows + ?Sized>(
 }
 
 /// Writes what entering the run changes, and leaves an outbox row.
-fn follow_up<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new: &NewRun, start: &Start<'_>) -> Outcome<()> {
+fn follow_up<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new: &NewRun, start: &Start<'_>) -> Result<()> {
     let Start::Entered(enter, plan) = start else {
         return if options.publish { rows.insert_outbox(&new.agent, new.run, 0, 1) } else { Ok(()) };
     };

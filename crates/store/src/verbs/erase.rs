@@ -3,7 +3,7 @@
 use windlass_kernel::{BoxId, EndReason, Phase, Run, RunId, Tenant};
 use windlass_ports::RunStatus;
 
-use crate::rows::{Erasure, NO_MANIFEST, Outcome, Reads, Rows, RunRow};
+use crate::rows::{Erasure, NO_MANIFEST, Result, Reads, Rows, RunRow};
 
 /// A run whose client has to make calls is kept for at least this long, because its follow-up may still need the content. The end of the
 /// follow-up ends this wait.
@@ -26,7 +26,7 @@ pub(super) fn erase_ms(asked: Option<u64>) -> Option<u64> {
 }
 
 /// Erases a run that has ended. Any other run, and one that was erased before, is left as it is.
-pub(crate) fn erase<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, run: RunId) -> Outcome<()> {
+pub(crate) fn erase<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, run: RunId) -> Result<()> {
     let is_over = |row: &RunRow| row.brief.agent.tenant == *tenant && row.brief.status == RunStatus::Ended;
     let Some(row) = rows.run(run)?.filter(is_over) else {
         return Ok(());
@@ -45,12 +45,12 @@ pub(crate) fn erase<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, run: RunId)
 }
 
 /// Whether the content of a run was erased: every other run has a first event.
-pub(crate) fn is_erased<R: Reads + ?Sized>(rows: &R, run: RunId) -> Outcome<bool> {
+pub(crate) fn is_erased<R: Reads + ?Sized>(rows: &R, run: RunId) -> Result<bool> {
     Ok(rows.journal(run, 0, 1)?.is_empty())
 }
 
 /// The boxes of a run that are deleted, and those that stay. What reads the output also reads the context before it.
-fn sort_out<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<(Vec<BoxId>, Vec<BoxId>)> {
+fn sort_out<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<(Vec<BoxId>, Vec<BoxId>)> {
     let (mut gone, mut kept) = (Vec::new(), Vec::new());
     let mut is_read = false;
     for id in [row.output, row.context] {

@@ -3,7 +3,7 @@
 use windlass_kernel::{AgentKey, HeadStatus, Run, RunId, Seq, Timestamp, outstanding};
 use windlass_ports::{CallChange, Commit, MessageId};
 
-use crate::rows::{HeadRow, MessageRow, Outcome, Reads, Rows, begins_run};
+use crate::rows::{HeadRow, MessageRow, Result, Reads, Rows, begins_run};
 
 /// Makes a head show the state of a run that has not ended.
 pub(super) fn show(head: &mut HeadRow, state: &Run, leases: &[Timestamp], now: Timestamp) {
@@ -60,7 +60,7 @@ pub(crate) fn may_be_held(commit: &Commit) -> bool {
 }
 
 /// The ends of the leases on a run's calls, as they will be after a commit.
-pub(super) fn leases_after<R: Reads + ?Sized>(rows: &R, commit: &Commit) -> Outcome<Vec<Timestamp>> {
+pub(super) fn leases_after<R: Reads + ?Sized>(rows: &R, commit: &Commit) -> Result<Vec<Timestamp>> {
     if !may_be_held(commit) {
         return Ok(Vec::new());
     }
@@ -71,7 +71,7 @@ pub(super) fn leases_after<R: Reads + ?Sized>(rows: &R, commit: &Commit) -> Outc
 }
 
 /// Computes again when a suspended head must be looked at, after leases or messages changed without a transition.
-pub(super) fn rearm<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, before: &HeadRow, mut after: HeadRow, now: Timestamp) -> Outcome<()> {
+pub(super) fn rearm<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, before: &HeadRow, mut after: HeadRow, now: Timestamp) -> Result<()> {
     if let (HeadStatus::Suspended, Some(run), None) = (after.status, after.run, &after.quarantined) {
         let leases: Vec<Timestamp> = rows.claims(run)?.into_iter().map(|(_, until)| until).collect();
         after.wake_at = wake_suspended(&after, &leases, now);
@@ -88,7 +88,7 @@ pub(super) fn is_counted(head: &HeadRow, message: &MessageRow) -> bool {
 }
 
 /// Quarantines an agent. An agent that has another active run by now is left as it is.
-pub(crate) fn quarantine<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, reason: &str) -> Outcome<()> {
+pub(crate) fn quarantine<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, reason: &str) -> Result<()> {
     let Some(before) = rows.head(agent)?.filter(|head| head.run == Some(run)) else {
         return Ok(());
     };
@@ -105,7 +105,7 @@ pub(crate) fn quarantine<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: 
 }
 
 /// Sets the status of a pending message to `error`.
-pub(crate) fn refuse<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, message: MessageId, reason: &str) -> Outcome<()> {
+pub(crate) fn refuse<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, message: MessageId, reason: &str) -> Result<()> {
     let is_pending = |row: &MessageRow| row.status == windlass_ports::MessageStatus::Pending;
     let Some(refused) = rows.message(agent, message)?.filter(is_pending) else {
         return Ok(());

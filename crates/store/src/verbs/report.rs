@@ -4,10 +4,10 @@ use windlass_kernel::{HeadStatus, RunId};
 use windlass_ports::{MessageStatus, NewReport, RunStatus, StoreError, Taken};
 
 use super::{commit::told, erase::is_erased};
-use crate::rows::{HeadRow, MessageRow, Outcome, Rows, RunBrief, is_report, stands_already};
+use crate::rows::{HeadRow, MessageRow, Result, Rows, RunBrief, is_report, stands_already};
 
 /// Records a report. The owner decides whether the run needs it; this only recognises reports that can't have an effect.
-pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Outcome<Taken> {
+pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Result<Taken> {
     let Some(run) = rows.run_brief(report.run)?.filter(|run| run.agent == report.agent) else {
         return Ok(Taken::UnknownRun);
     };
@@ -43,7 +43,7 @@ pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Outc
 }
 
 /// Counts the report on the head. A report for a queued run is counted when that run is leased.
-fn count<R: Rows + ?Sized>(rows: &mut R, report: &NewReport, run: RunId) -> Outcome<()> {
+fn count<R: Rows + ?Sized>(rows: &mut R, report: &NewReport, run: RunId) -> Result<()> {
     let Some(before) = rows.head(&report.agent)?.filter(|head| head.run == Some(run)) else {
         return Ok(());
     };

@@ -29,7 +29,7 @@ fn active(number: u8) -> HeadRow {
     HeadRow { status: windlass_kernel::HeadStatus::Running, epoch: Epoch(1), run: Some(run(number)), ..HeadRow::unused() }
 }
 
-fn say(rows: &mut SqliteRows, number: u8, first: u32) -> Outcome<()> {
+fn say(rows: &mut SqliteRows, number: u8, first: u32) -> Result<()> {
     announce(rows, &words(&agent(&number.to_string()), run(number), 1, first, &["x"]))
 }
 
