@@ -383,7 +383,7 @@ pub trait Rows: Reads + ConversationRows + AnswerRows + RequestRows + UsageRows 
     fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Result<bool>;
     /// Updates a head that is as its owner left it: the guard holds, the owner is the same, and no messages are pending. Otherwise returns
     /// false and changes nothing. Only the columns that show the run are taken from `shown`.
-    fn pass_head(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Result<bool>;
+    fn update_head_fast(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Result<bool>;
     /// Deletes a head if it still has the status, epoch, run and seq of `before`. Otherwise returns false and changes nothing.
     fn delete_head(&mut self, agent: &AgentKey, before: &HeadRow) -> Result<bool>;
     /// Stores a run.

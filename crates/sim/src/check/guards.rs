@@ -25,7 +25,7 @@ macro_rules! guards {
 }
 
 guards! {
-    /// `commit::holds`, `update_head`, `pass_head`: the head's status.
+    /// `commit::holds`, `update_head`, `update_head_fast`: the head's status.
     Status = "a commit names the head's status", "store/src/conformance::a_stale_guard_stops_nothing";
     /// The same places: the head's epoch.
     Epoch = "a commit names the head's epoch", "store/src/conformance::a_stale_guard_changes_nothing";

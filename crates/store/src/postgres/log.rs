@@ -252,7 +252,7 @@ impl Rows for Sheet<'_> {
         Ok(holds)
     }
 
-    fn pass_head(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Result<bool> {
+    fn update_head_fast(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Result<bool> {
         let is_as_left = |head: &HeadRow| {
             (head.status, head.epoch, head.run, head.seq) == (guard.status, guard.epoch, Some(guard.run), guard.seq)
                 && head.owner == Some(owner)

@@ -80,7 +80,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
         Ok(self.change(sql, params)? > 0)
     }
 
-    fn pass_head(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Result<bool> {
+    fn update_head_fast(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Result<bool> {
         let sql = "UPDATE heads SET status = ?3, seq = seq + 1, waiting = ?4, deadline = ?5, wake_at = ?6, local = ?7
                    WHERE tenant = ?1 AND agent = ?2 AND status = ?8 AND epoch = ?9 AND run = ?10 AND seq = ?11 AND owner = ?12
                      AND pending = 0 AND quarantined IS NULL";

@@ -3,7 +3,7 @@
 use windlass_kernel::{AgentKey, BoxRange, EndReason, Event, Origin, Phase, Progress, Run, RunId, TaskStatus, apply};
 use windlass_ports::{Abandoned, Commit, CommitKind, GivenUp, MessageKind, RunStatus, StoreError, codec};
 
-use super::commit::{Left, finish, plan, run_change, write};
+use super::commit::{Leftovers, finish, plan, run_change, write};
 use crate::{
     StoreOptions,
     rows::{HeadRow, Result, Reads, Rows, RunRow, is_missing},
@@ -22,7 +22,7 @@ pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, age
     let commit = ending(last_known(rows, &row)?, row.follows, given_up)?;
     let mut plan = plan(rows, agent, &before, &commit)?;
     // The counts of calls and messages on the head may be as wrong as the rest.
-    plan.left = Left::EVERYTHING;
+    plan.leftovers = Leftovers::EVERYTHING;
     let is_ours = if plan.is_last { rows.delete_head(agent, &before)? } else { rows.update_head(agent, &before, &plan.head)? };
     if !is_ours {
         return Err(StoreError::Fenced);

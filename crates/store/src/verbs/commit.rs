@@ -26,20 +26,20 @@ pub(super) struct Plan {
     /// The queued run that the agent is leased to, if this one ends.
     pub next: Option<RunBrief>,
     /// The rows that the run may leave behind if it ends.
-    pub left: Left,
+    pub leftovers: Leftovers,
     /// Whether the head is deleted: it was made for this run, and no other run is queued.
     pub is_last: bool,
 }
 
 /// The kinds of rows that an ending run may leave behind, as its head shows. Most runs leave none, and then none are searched for.
 #[derive(Clone, Copy)]
-pub(super) struct Left {
+pub(super) struct Leftovers {
     calls: bool,
     messages: bool,
 }
 
-impl Left {
-    pub(super) const EVERYTHING: Left = Left { calls: true, messages: true };
+impl Leftovers {
+    pub(super) const EVERYTHING: Leftovers = Leftovers { calls: true, messages: true };
 }
 
 /// Applies a transition if its guard holds. A transition that is applied already succeeds again.
@@ -52,8 +52,8 @@ pub(crate) fn commit<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guar
             Some(head) => applied_already(rows, &head, guard, commit),
         };
     }
-    if let Some(passed) = pass(rows, options, guard, commit)? {
-        return Ok(passed);
+    if let Some(committed_fast) = commit_fast_path(rows, options, guard, commit)? {
+        return Ok(committed_fast);
     }
     let Some(before) = rows.head(agent)? else {
         return ended_already(rows, guard, commit);
@@ -73,14 +73,14 @@ pub(crate) fn commit<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guar
 }
 
 /// The usual case with one statement less: the run continues under the same owner, and no messages are pending. `None` in any other case.
-fn pass<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, commit: &Commit) -> Result<Option<Committed>> {
+fn commit_fast_path<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, commit: &Commit) -> Result<Option<Committed>> {
     let is_usual = !commit.state.has_ended() && !commit.raise_epoch && commit.consumed.is_empty() && !may_be_held(commit);
     if !is_usual {
         return Ok(None);
     }
     let mut shown = HeadRow::unused();
     show(&mut shown, &commit.state, &[], commit.now);
-    if !rows.pass_head(guard, commit.node, &shown)? {
+    if !rows.update_head_fast(guard, commit.node, &shown)? {
         return Ok(None);
     }
     let agent = &guard.agent;
@@ -117,8 +117,8 @@ pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, ag
     write(rows, agent, commit, None)?;
     rows.update_run(&run_change(commit, RunStatus::Queued, None))?;
     rows.skip_message(agent, run.brief.message, commit.now)?;
-    let_go(rows, options, agent, commit.run, Left::EVERYTHING, commit.now)?;
-    release(rows, agent, run.follows, commit.now)?;
+    release_leftovers(rows, options, agent, commit.run, Leftovers::EVERYTHING, commit.now)?;
+    release_followed(rows, agent, run.follows, commit.now)?;
     note(rows, options, agent, commit, 0)?;
     Ok(Withdrawn::Done)
 }
@@ -203,12 +203,12 @@ pub(super) fn plan<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, before: &HeadR
     if !commit.state.has_ended() {
         let leases = leases_after(rows, commit)?;
         show(&mut head, &commit.state, &leases, commit.now);
-        return Ok(Plan { head, epoch, next: None, left: Left::EVERYTHING, is_last: false });
+        return Ok(Plan { head, epoch, next: None, leftovers: Leftovers::EVERYTHING, is_last: false });
     }
     let made_calls = commit.calls.iter().any(|(_, change)| matches!(change, CallChange::Made(_)));
     // A run that no worker entered leaves the message of its own turn, which `pending` does not count.
     let turn_waits = before.status == HeadStatus::Dispatched;
-    let behind = Left { calls: before.waiting > 0 || made_calls, messages: before.pending > 0 || turn_waits };
+    let leftovers = Leftovers { calls: before.waiting > 0 || made_calls, messages: before.pending > 0 || turn_waits };
     let left = head.pending;
     let next = match head.queued {
         0 => None,
@@ -225,7 +225,7 @@ pub(super) fn plan<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, before: &HeadR
         head.pending = pending_for(rows, agent, &head, commit)?;
     }
     let is_last = next.is_none() && head.pending == 0 && is_own_head(agent, commit.run);
-    Ok(Plan { head, epoch, next, left: behind, is_last })
+    Ok(Plan { head, epoch, next, leftovers, is_last })
 }
 
 /// The number of consumed messages that were counted as pending.
@@ -316,12 +316,12 @@ fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit
 }
 
 /// Cleans up after a run that has ended: drops its calls and skips its messages.
-fn let_go<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, run: RunId, left: Left, now: Timestamp) -> Result<()> {
-    if left.calls {
+fn release_leftovers<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, run: RunId, leftovers: Leftovers, now: Timestamp) -> Result<()> {
+    if leftovers.calls {
         let dropped = CallMove { status: CallStatus::Dropped, result: None, deadline: None };
         rows.open_calls(run)?.into_iter().try_for_each(|call| rows.move_call(run, call, dropped))?;
     }
-    if left.messages {
+    if leftovers.messages {
         let waiting = rows.pending(agent)?.into_iter().filter(|(_, row)| row.run == Some(run));
         waiting.into_iter().try_for_each(|(message, _)| rows.skip_message(agent, message, now))?;
     }
@@ -332,16 +332,16 @@ fn let_go<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKe
 }
 
 /// Ends the wait of the run that the ended one continued.
-fn release<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, follows: Option<RunId>, now: Timestamp) -> Result<()> {
+fn release_followed<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, follows: Option<RunId>, now: Timestamp) -> Result<()> {
     follows.map_or(Ok(()), |earlier| rows.release_run(&agent.tenant, earlier, now))
 }
 
 /// Ends or continues the agent's work after a transition, and leaves an outbox row.
 pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, plan: &Plan) -> Result<()> {
     if commit.state.has_ended() {
-        let_go(rows, options, agent, commit.run, plan.left, commit.now)?;
+        release_leftovers(rows, options, agent, commit.run, plan.leftovers, commit.now)?;
         // A client that has to make calls again may send the whole conversation with their results.
-        release(rows, agent, commit.follows.filter(|_| held_ms(&commit.state) == 0), commit.now)?;
+        release_followed(rows, agent, commit.follows.filter(|_| held_ms(&commit.state) == 0), commit.now)?;
         conversations::heard(rows, agent, commit.run, &commit.state)?;
     }
     if let Some(next) = &plan.next {
