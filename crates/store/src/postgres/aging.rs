@@ -9,7 +9,7 @@ use windlass_ports::{AgedPage, AgedScan};
 use super::{
     columns::{Columns, Text, limit as as_limit},
     session::Session,
-    trouble::Trouble,
+    pg_error::PgError,
 };
 use crate::aging::{ListedRun, OldRuns};
 
@@ -25,10 +25,10 @@ const NEEDED: &str = "WITH open AS (
     SELECT follows FROM open WHERE follows IS NOT NULL UNION SELECT takes FROM open WHERE takes IS NOT NULL";
 
 /// Ended runs of a tenant that are old enough to be erased and that nothing needs.
-pub(super) async fn aged(session: &Session, scan: &AgedScan) -> Result<AgedPage, Trouble> {
+pub(super) async fn aged(session: &Session, scan: &AgedScan) -> Result<AgedPage, PgError> {
     let after: &[u8] = scan.after.as_ref().map_or(&[], |run| RunId::as_bytes(run));
     let rows = session.client.query(LISTED, &[&Text(scan.tenant.as_str()), &after, &as_limit(scan.looks)]).await?;
-    let listed = rows.into_iter().map(|row| listed(&Columns::of(row))).collect::<Result<Vec<_>, Trouble>>()?;
+    let listed = rows.into_iter().map(|row| listed(&Columns::of(row))).collect::<Result<Vec<_>, PgError>>()?;
     let old = OldRuns::of(scan, &listed);
     if old.is_empty() {
         return Ok(old.page(&BTreeSet::new(), &BTreeSet::new()));
@@ -37,13 +37,13 @@ pub(super) async fn aged(session: &Session, scan: &AgedScan) -> Result<AgedPage,
     Ok(old.page(&needed(session, &scan.tenant).await?, &existing))
 }
 
-fn listed(columns: &Columns) -> Result<ListedRun, Trouble> {
+fn listed(columns: &Columns) -> Result<ListedRun, PgError> {
     let (run, agent) = (columns.id(RunId::from_slice)?, columns.text()?);
     let (created_at, ended_at) = (Timestamp(columns.number()?), columns.maybe_number()?.map(Timestamp));
     Ok(ListedRun { run, agent, created_at, ended_at, note_bytes: columns.count()? })
 }
 
-async fn existing(session: &Session, asked: &BTreeSet<ConversationId>) -> Result<BTreeSet<ConversationId>, Trouble> {
+async fn existing(session: &Session, asked: &BTreeSet<ConversationId>) -> Result<BTreeSet<ConversationId>, PgError> {
     if asked.is_empty() {
         return Ok(BTreeSet::new());
     }
@@ -52,7 +52,7 @@ async fn existing(session: &Session, asked: &BTreeSet<ConversationId>) -> Result
     rows.into_iter().map(|row| Ok(Columns::of(row).id(ConversationId::from_slice)?)).collect()
 }
 
-async fn needed(session: &Session, tenant: &Tenant) -> Result<BTreeSet<RunId>, Trouble> {
+async fn needed(session: &Session, tenant: &Tenant) -> Result<BTreeSet<RunId>, PgError> {
     let rows = session.client.query(NEEDED, &[&Text(tenant.as_str())]).await?;
     rows.into_iter().map(|row| Ok(Columns::of(row).id(RunId::from_slice)?)).collect()
 }

@@ -9,7 +9,7 @@ use super::{
     flush::{Part, Sent, Writes, column},
     question::{Answer, Question},
     session::Session,
-    sheet::Sheet,
+    overlay::TransactionOverlay,
 };
 use crate::rows::{AnswerReads, AnswerRow, AnswerRows, Result, pack_calls};
 
@@ -25,15 +25,15 @@ pub(super) async fn rows(session: &Session, kind: Vec<Question>) -> Answered {
     first(kind, found, |row| Answer::Kept(row.map(Box::new)))
 }
 
-impl AnswerReads for Sheet<'_> {
+impl AnswerReads for TransactionOverlay<'_> {
     fn answer(&self, tenant: &Tenant, key: &str) -> Result<Option<AnswerRow>> {
         Ok(self.ask(Question::Kept(tenant.clone(), key.to_owned()))?.kept()?.map(|row| *row))
     }
 }
 
-impl AnswerRows for Sheet<'_> {
+impl AnswerRows for TransactionOverlay<'_> {
     fn insert_answer(&mut self, row: &AnswerRow) -> Result<()> {
-        self.log.answers.push(row.clone());
+        self.write_set.answers.push(row.clone());
         Ok(())
     }
 }
@@ -41,7 +41,7 @@ impl AnswerRows for Sheet<'_> {
 impl Writes<'_> {
     /// The statement that only requests with a key need.
     pub(super) fn answering(&self) -> Option<Sent<'_>> {
-        let mut rows: Vec<&AnswerRow> = self.all(|log| &log.answers);
+        let mut rows: Vec<&AnswerRow> = self.all(|write_set| &write_set.answers);
         if rows.is_empty() {
             return None;
         }

@@ -13,7 +13,7 @@ use super::{
     member::gone,
     readers::Link,
     session::{Connector, Session},
-    trouble::Trouble,
+    pg_error::PgError,
 };
 use crate::{rows::Result, verbs};
 
@@ -109,7 +109,7 @@ async fn keep(link: &Link, words: &[Announcement]) -> Result<Vec<Result<()>>> {
 }
 
 /// Stores the batches that follow the stored chunks of their run, and gives the outcome of each.
-async fn announce(session: &Session, words: &[Announcement]) -> Result<Vec<Result<()>>, Trouble> {
+async fn announce(session: &Session, words: &[Announcement]) -> Result<Vec<Result<()>>, PgError> {
     let tenants: Vec<Text<'_>> = words.iter().map(|words| Text(words.agent.tenant.as_str())).collect();
     let agents: Vec<Text<'_>> = words.iter().map(|words| Text(words.agent.agent.as_str())).collect();
     let runs: Vec<&[u8]> = words.iter().map(|words| words.run.as_bytes().as_slice()).collect();
@@ -136,7 +136,7 @@ async fn announce(session: &Session, words: &[Announcement]) -> Result<Vec<Resul
             None => Err(StoreError::Fenced),
             // Fewer rows than expected: a connection that was lost has stored some of them just now.
             Some(_) if continues((words, standing)) && stored == continuing => Ok(()),
-            Some(_) => verbs::check_same(&verbs::said(delta_rows(session, words.run).await?), words),
+            Some(_) => verbs::check_same(&verbs::error_text(delta_rows(session, words.run).await?), words),
         });
     }
     Ok(outcomes)

@@ -12,15 +12,15 @@ use windlass_kernel::{BoxId, RunId, Tenant, Timestamp};
 use super::{
     columns::{Columns, Text, int, limit as as_limit},
     flush::{Failure, Sent, Writes},
-    log::RunWrite,
+    write_set::RunWrite,
     member::pin,
     session::Session,
-    trouble::Trouble,
+    pg_error::PgError,
 };
 use crate::rows::{Erasure, NO_MANIFEST};
 
 /// Runs whose time to be erased has passed, oldest first.
-pub(super) async fn erasable(session: &Session, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, Trouble> {
+pub(super) async fn erasable(session: &Session, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, PgError> {
     let rows = session.client.query(&session.statements.erasable, &[&now.0, &as_limit(limit)]).await?;
     let read = |columns: Columns| Ok((columns.agent()?.tenant, columns.id(RunId::from_slice)?));
     rows.into_iter().map(|row| read(Columns::of(row))).collect()
@@ -31,7 +31,7 @@ impl Writes<'_> {
     pub(super) fn erasing(&self) -> Vec<Sent<'_>> {
         let mut sent: Vec<Sent<'_>> = vec![Box::pin(self.share_boxes()), Box::pin(self.keep_runs()), Box::pin(self.release_runs())];
         sent.push(Box::pin(self.erase_boxes()));
-        for erasure in self.logs.iter().flat_map(|log| &log.erased) {
+        for erasure in self.write_sets.iter().flat_map(|write_set| &write_set.erased) {
             sent.push(Box::pin(self.erase_run(erasure)));
         }
         sent
@@ -40,7 +40,7 @@ impl Writes<'_> {
     /// Deletes the manifests of erased runs that no other run has. It comes before all other statements: a transaction that waits for one
     /// of these locks has changed no row that others wait for.
     pub(super) fn dropping(&self) -> Vec<Sent<'_>> {
-        let erased = self.logs.iter().flat_map(|log| &log.erased);
+        let erased = self.write_sets.iter().flat_map(|write_set| &write_set.erased);
         let dropped = erased.filter_map(|erasure| erasure.manifest.as_ref().map(|hash| self.drop_manifest(erasure, hash)));
         dropped.map(|sent| -> Sent<'_> { Box::pin(sent) }).collect()
     }
@@ -58,7 +58,7 @@ impl Writes<'_> {
 
     async fn share_boxes(&self) -> Result<(), Failure> {
         // Each box once, and in the same order on all servers, so that they can't deadlock.
-        let boxes: BTreeSet<BoxId> = self.logs.iter().flat_map(|log| &log.shared).copied().collect();
+        let boxes: BTreeSet<BoxId> = self.write_sets.iter().flat_map(|write_set| &write_set.shared).copied().collect();
         if boxes.is_empty() {
             return Ok(());
         }
@@ -66,7 +66,7 @@ impl Writes<'_> {
     }
 
     async fn erase_boxes(&self) -> Result<(), Failure> {
-        let boxes: BTreeSet<BoxId> = self.logs.iter().flat_map(|log| &log.conversations.gone).copied().collect();
+        let boxes: BTreeSet<BoxId> = self.write_sets.iter().flat_map(|write_set| &write_set.conversations.gone).copied().collect();
         if boxes.is_empty() {
             return Ok(());
         }
@@ -74,7 +74,7 @@ impl Writes<'_> {
     }
 
     async fn keep_runs(&self) -> Result<(), Failure> {
-        let changes = self.logs.iter().flat_map(|log| log.runs.values().filter_map(RunWrite::changed));
+        let changes = self.write_sets.iter().flat_map(|write_set| write_set.runs.values().filter_map(RunWrite::changed));
         let (runs, times): (Vec<&[u8]>, Vec<i64>) =
             changes.filter(|change| change.held_ms > 0).map(|change| (change.run.as_bytes().as_slice(), int(change.held_ms))).unzip();
         if runs.is_empty() {
@@ -86,7 +86,7 @@ impl Writes<'_> {
     async fn release_runs(&self) -> Result<(), Failure> {
         // In the same order on all servers, because the head's lock does not cover these runs.
         let released: BTreeMap<RunId, &(Tenant, Timestamp)> =
-            self.logs.iter().flat_map(|log| &log.released).map(|(run, by)| (*run, by)).collect();
+            self.write_sets.iter().flat_map(|write_set| &write_set.released).map(|(run, by)| (*run, by)).collect();
         if released.is_empty() {
             return Ok(());
         }

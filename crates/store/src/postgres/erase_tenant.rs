@@ -10,7 +10,7 @@ use super::{
     columns::{Text, limit as as_limit},
     member::pin,
     session::Session,
-    trouble::Trouble,
+    pg_error::PgError,
 };
 
 /// The number of a tenant's runs that have not ended: active and queued ones.
@@ -73,7 +73,7 @@ const BY_TENANT: [&str; 7] = [
 ];
 
 /// Erases a batch of a tenant's rows.
-pub(super) async fn erase_tenant(session: &Session, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Result<TenantErasure, Trouble> {
+pub(super) async fn erase_tenant(session: &Session, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Result<TenantErasure, PgError> {
     let whose = Text(tenant.as_str());
     let open: i64 = session.client.query_one(OPEN, &[&whose]).await?.try_get(0)?;
     if open > 0 {
@@ -103,7 +103,7 @@ pub(super) async fn erase_tenant(session: &Session, tenant: &Tenant, from: &Tena
 }
 
 /// Takes the locks that keep a manifest for a run that begins with it.
-async fn drop_manifests(session: &Session, tenant: &Tenant, most: i64) -> Result<u64, Trouble> {
+async fn drop_manifests(session: &Session, tenant: &Tenant, most: i64) -> Result<u64, PgError> {
     let whose = Text(tenant.as_str());
     let sql = "SELECT m.hash FROM manifests m WHERE m.tenant = $1::text LIMIT $2::bigint";
     let mut dropped = 0;

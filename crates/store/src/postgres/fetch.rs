@@ -17,7 +17,7 @@ use super::{
     question::{Answer, Question},
     requests,
     session::Session,
-    trouble::Trouble,
+    pg_error::PgError,
 };
 use crate::rows::{BoxRow, DeltaRow, Result};
 
@@ -38,7 +38,7 @@ pub(super) enum Depth {
     ChainAndItems,
 }
 
-pub(super) type Answered = Result<Vec<(Question, Answer)>, Trouble>;
+pub(super) type Answered = Result<Vec<(Question, Answer)>, PgError>;
 
 /// Answers questions. Everything is sent before the first answer is awaited.
 pub(super) async fn fetch(session: &Session, questions: BTreeSet<Question>, depth: Depth) -> Answered {
@@ -123,7 +123,7 @@ pub(super) async fn keyed<T>(
     params: &[&(dyn ToSql + Sync)],
     keys: usize,
     read: impl Fn(&Columns) -> Result<T>,
-) -> Result<Vec<Vec<T>>, Trouble> {
+) -> Result<Vec<Vec<T>>, PgError> {
     let rows = session.client.query(statement, params).await?;
     let mut found: Vec<Vec<T>> = (0..keys).map(|_| Vec::new()).collect();
     for row in rows {
@@ -159,7 +159,7 @@ pub(super) async fn lock_heads(session: &Session, kind: Vec<Question>) -> Answer
 }
 
 /// Reserves inbox numbers, in order. The same statement pins manifests: none of them is deleted until the transaction ends.
-pub(super) async fn numbers(session: &Session, count: usize, pins: &[i64]) -> Result<Vec<u64>, Trouble> {
+pub(super) async fn numbers(session: &Session, count: usize, pins: &[i64]) -> Result<Vec<u64>, PgError> {
     if count == 0 {
         return Ok(Vec::new());
     }
@@ -358,7 +358,7 @@ async fn deltas(session: &Session, kind: Vec<Question>) -> Answered {
 }
 
 /// A run's deltas, in their order.
-pub(super) async fn delta_rows(session: &Session, run: RunId) -> Result<Vec<DeltaRow>, Trouble> {
+pub(super) async fn delta_rows(session: &Session, run: RunId) -> Result<Vec<DeltaRow>, PgError> {
     rows(session, &session.statements.deltas, &[&run.as_bytes().as_slice()], Columns::delta).await
 }
 
@@ -439,7 +439,7 @@ async fn outbox(session: &Session, kind: Vec<Question>) -> Answered {
 }
 
 /// The oldest rows of the outbox.
-pub(super) async fn outbox_rows(session: &Session, limit: usize) -> Result<Vec<OutboxRow>, Trouble> {
+pub(super) async fn outbox_rows(session: &Session, limit: usize) -> Result<Vec<OutboxRow>, PgError> {
     rows(session, &session.statements.outbox, &[&as_limit(limit)], Columns::outbox).await
 }
 
@@ -449,7 +449,7 @@ pub(super) async fn rows<T>(
     statement: &Statement,
     params: &[&(dyn ToSql + Sync)],
     read: impl Fn(&Columns) -> Result<T>,
-) -> Result<Vec<T>, Trouble> {
+) -> Result<Vec<T>, PgError> {
     let rows = session.client.query(statement, params).await?;
     rows.into_iter().map(|row| Ok(read(&Columns::of(row))?)).collect()
 }

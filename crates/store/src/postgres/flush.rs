@@ -16,9 +16,9 @@ use windlass_ports::codec;
 
 use super::{
     columns::{Text, int},
-    log::{CallWrite, HeadWrite, Log, RunWrite},
+    write_set::{CallWrite, HeadWrite, WriteSet, RunWrite},
     session::Session,
-    trouble::Trouble,
+    pg_error::PgError,
 };
 use crate::{
     rows::{RunRow, is_missing},
@@ -28,7 +28,7 @@ use crate::{
 /// All writes of the members of a transaction.
 pub(super) struct Writes<'a> {
     pub(super) session: &'a Session,
-    pub(super) logs: &'a [Log],
+    pub(super) write_sets: &'a [WriteSet],
     /// Hashes of new content, which were computed before any lock was taken.
     pub(super) hashes: &'a BTreeMap<ItemId, [u8; 16]>,
     /// The slot of this connection for counts of open runs.
@@ -63,7 +63,7 @@ impl<'a> Part<'a> {
 impl Writes<'_> {
     /// Writes everything and commits, in one round trip. The results of the statements count, not that of the commit: after an error a
     /// commit becomes a rollback and reports no error.
-    pub(super) async fn commit(&self) -> Result<(), Trouble> {
+    pub(super) async fn commit(&self) -> Result<(), PgError> {
         let statements = &self.session.statements;
         let begun_and_ended = [self.new_runs(), self.changed_runs(), self.boxes(), self.open_runs()];
         let laps =
@@ -105,17 +105,17 @@ impl Writes<'_> {
         let waited = futures_util::future::join(join_all(waiting.into_iter().map(|(future, _)| future)), end);
         let (waited, ended) = waited.await;
         let failures: Vec<Failure> = done.into_iter().filter_map(|(_, outcome)| outcome).chain(waited).filter_map(Result::err).collect();
-        let Some(first) = failures.into_iter().find(|failure| !Trouble::is_echo(&failure.error)) else {
+        let Some(first) = failures.into_iter().find(|failure| !PgError::is_echo(&failure.error)) else {
             return Ok(ended?);
         };
-        Err(trouble(first))
+        Err(to_pg_error(first))
     }
 
-    pub(super) fn all<'s, T>(&'s self, of: impl Fn(&'s Log) -> T) -> Vec<T::Item>
+    pub(super) fn all<'s, T>(&'s self, of: impl Fn(&'s WriteSet) -> T) -> Vec<T::Item>
     where
         T: IntoIterator + 's,
     {
-        self.logs.iter().flat_map(of).collect()
+        self.write_sets.iter().flat_map(of).collect()
     }
 
     /// One statement, which may write several tables. It is not sent if there are no rows.
@@ -135,7 +135,7 @@ impl Writes<'_> {
     }
 
     fn heads(&self, is_new: bool) -> Part<'_> {
-        let mut rows: Vec<(&AgentKey, &HeadWrite)> = self.all(|log| log.heads.iter().filter(move |(_, write)| write.is_new == is_new));
+        let mut rows: Vec<(&AgentKey, &HeadWrite)> = self.all(|write_set| write_set.heads.iter().filter(move |(_, write)| write.is_new == is_new));
         // All servers insert in the same order, so that servers which make the same heads at once can't deadlock.
         rows.sort_unstable_by_key(|(agent, _)| *agent);
         Part::of(
@@ -161,12 +161,12 @@ impl Writes<'_> {
     }
 
     fn gone_heads(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.gone_heads);
+        let rows = self.all(|write_set| &write_set.gone_heads);
         Part::of(&rows, [column(&rows, |agent| Text(agent.tenant.as_str())), column(&rows, |agent| Text(agent.agent.as_str()))])
     }
 
     fn new_runs(&self) -> Part<'_> {
-        let mut rows: Vec<&RunRow> = self.all(|log| log.new_runs.values());
+        let mut rows: Vec<&RunRow> = self.all(|write_set| write_set.new_runs.values());
         rows.sort_unstable_by_key(|row| (&row.brief.agent.tenant, &row.dedupe));
         Part::of(
             &rows,
@@ -205,7 +205,7 @@ impl Writes<'_> {
     }
 
     fn changed_runs(&self) -> Part<'_> {
-        let rows = self.all(|log| log.runs.values().filter_map(RunWrite::changed));
+        let rows = self.all(|write_set| write_set.runs.values().filter_map(RunWrite::changed));
         Part::of(
             &rows,
             [
@@ -222,7 +222,7 @@ impl Writes<'_> {
     }
 
     fn activated_runs(&self) -> Part<'_> {
-        let rows = self.all(|log| log.runs.iter().filter_map(|(run, write)| Some((run, write.activated()?))));
+        let rows = self.all(|write_set| write_set.runs.iter().filter_map(|(run, write)| Some((run, write.activated()?))));
         Part::of(&rows, [column(&rows, |(run, _)| run.as_bytes().as_slice()), column(&rows, |(_, epoch)| int(epoch.0))])
     }
 
@@ -240,7 +240,7 @@ impl Writes<'_> {
 
     fn open_runs(&self) -> Part<'_> {
         let mut changes: BTreeMap<&Tenant, i64> = BTreeMap::new();
-        for (tenant, change) in self.logs.iter().flat_map(|log| &log.open_runs) {
+        for (tenant, change) in self.write_sets.iter().flat_map(|write_set| &write_set.open_runs) {
             *changes.entry(tenant).or_default() += change;
         }
         let rows: Vec<(&Tenant, i64)> = changes.into_iter().filter(|(_, change)| *change != 0).collect();
@@ -248,7 +248,7 @@ impl Writes<'_> {
     }
 
     fn stretches(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.stretches);
+        let rows = self.all(|write_set| &write_set.stretches);
         Part::of(
             &rows,
             [
@@ -263,12 +263,12 @@ impl Writes<'_> {
     }
 
     fn settled(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.settled);
+        let rows = self.all(|write_set| &write_set.settled);
         Part::of(&rows, [column(&rows, |run| run.as_bytes().as_slice())])
     }
 
     fn new_messages(&self) -> Part<'_> {
-        let rows = self.all(|log| log.messages.iter().filter_map(|(id, write)| write.inserted().map(|(agent, row)| (id, agent, row))));
+        let rows = self.all(|write_set| write_set.messages.iter().filter_map(|(id, write)| write.inserted().map(|(agent, row)| (id, agent, row))));
         Part::of(
             &rows,
             [
@@ -292,7 +292,7 @@ impl Writes<'_> {
     }
 
     fn changed_messages(&self) -> Part<'_> {
-        let rows = self.all(|log| log.messages.iter().filter_map(|(id, write)| write.changed().map(|(agent, change)| (id, agent, change))));
+        let rows = self.all(|write_set| write_set.messages.iter().filter_map(|(id, write)| write.changed().map(|(agent, change)| (id, agent, change))));
         Part::of(
             &rows,
             [
@@ -308,7 +308,7 @@ impl Writes<'_> {
     }
 
     fn new_calls(&self) -> Part<'_> {
-        let rows = self.all(|log| log.calls.values().filter_map(CallWrite::inserted));
+        let rows = self.all(|write_set| write_set.calls.values().filter_map(CallWrite::inserted));
         Part::of(
             &rows,
             [
@@ -334,7 +334,7 @@ impl Writes<'_> {
     }
 
     fn changed_calls(&self) -> Part<'_> {
-        let rows = self.all(|log| log.calls.values().filter_map(CallWrite::updated));
+        let rows = self.all(|write_set| write_set.calls.values().filter_map(CallWrite::updated));
         Part::of(
             &rows,
             [
@@ -352,7 +352,7 @@ impl Writes<'_> {
     }
 
     fn moved_calls(&self) -> Part<'_> {
-        let rows = self.all(|log| log.calls.iter().filter_map(|(key, write)| Some((key, write.moved()?))));
+        let rows = self.all(|write_set| write_set.calls.iter().filter_map(|(key, write)| Some((key, write.moved()?))));
         Part::of(
             &rows,
             [
@@ -366,7 +366,7 @@ impl Writes<'_> {
     }
 
     fn items(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.items);
+        let rows = self.all(|write_set| &write_set.items);
         let hash = |item: &NewItem| match self.hashes.get(&item.id) {
             Some(taken) => Cow::Borrowed(taken.as_slice()),
             None => Cow::Owned(codec::content_hash(&item.content).to_vec()),
@@ -384,7 +384,7 @@ impl Writes<'_> {
     }
 
     fn boxes(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.boxes);
+        let rows = self.all(|write_set| &write_set.boxes);
         Part::of(
             &rows,
             [
@@ -399,7 +399,7 @@ impl Writes<'_> {
     }
 
     fn box_rows(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.box_rows);
+        let rows = self.all(|write_set| &write_set.box_rows);
         Part::of(
             &rows,
             [
@@ -411,7 +411,7 @@ impl Writes<'_> {
     }
 
     fn outbox(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.outbox);
+        let rows = self.all(|write_set| &write_set.outbox);
         Part::of(
             &rows,
             [
@@ -425,7 +425,7 @@ impl Writes<'_> {
     }
 
     fn published(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.published);
+        let rows = self.all(|write_set| &write_set.published);
         Part::of(&rows, [column(&rows, |n| int(*n))])
     }
 }
@@ -439,15 +439,15 @@ where
 
 /// The statements turn an unexpected number of rows into an error. For new heads and for boxes it means that another server was faster; for
 /// everything else, that a row is missing.
-fn trouble(failure: Failure) -> Trouble {
+fn to_pg_error(failure: Failure) -> PgError {
     if failure.error.code() == Some(&SqlState::INVALID_ARGUMENT_FOR_POWER_FUNCTION) {
-        return Trouble::Again("a manifest was erased after it was stored".into());
+        return PgError::Again("a manifest was erased after it was stored".into());
     }
     if failure.error.code() != Some(&SqlState::DIVISION_BY_ZERO) {
         return failure.error.into();
     }
     match failure.missing {
-        Some(what) => Trouble::Failed(is_missing(what)),
-        None => Trouble::Again("somebody else made or changed the same rows".into()),
+        Some(what) => PgError::Failed(is_missing(what)),
+        None => PgError::Again("somebody else made or changed the same rows".into()),
     }
 }

@@ -10,14 +10,14 @@ use super::{
     fetch::{Answered, first, keyed, rows},
     question::{Answer, Question},
     session::Session,
-    sheet::Sheet,
+    overlay::TransactionOverlay,
 };
 use crate::rows::{ListReads, Result, RunRow};
 
 /// Greater than every id of a run.
 const NO_BOUND: [u8; 17] = [0xff; 17];
 
-impl ListReads for Sheet<'_> {
+impl ListReads for TransactionOverlay<'_> {
     fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Result<Vec<RunRow>> {
         self.ask(Question::Runs(tenant.clone(), scan.clone()))?.runs()
     }

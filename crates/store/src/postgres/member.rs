@@ -11,7 +11,7 @@ use windlass_ports::{Commit, ConversationChange, MessageId, NewPack, NewReport, 
 
 use super::{
     question::{Answer, Question},
-    sheet::Sheet,
+    overlay::TransactionOverlay,
 };
 use crate::{rows::Result, verbs};
 
@@ -141,9 +141,9 @@ pub(super) trait Member: Send {
     /// What it will need.
     fn wants(&self) -> &Wants;
     /// Runs the verb on an overlay and keeps the outcome.
-    fn apply(&mut self, sheet: &mut Sheet<'_>);
+    fn apply(&mut self, overlay: &mut TransactionOverlay<'_>);
     /// The state of the verb after the last run.
-    fn standing(&self) -> Standing;
+    fn state(&self) -> VerbState;
     /// Replaces the outcome, because the transaction around it failed.
     fn fail(&mut self, error: StoreError);
     /// Sends the outcome to the caller.
@@ -152,7 +152,7 @@ pub(super) trait Member: Send {
 
 /// The state of a verb after a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum VerbState {
     /// The verb has ended, and takes effect with its writes.
     Done,
     /// Its guard failed: it writes nothing, and the other verbs of the group continue.
@@ -174,23 +174,23 @@ impl<T, F> Request<T, F> {
     }
 }
 
-impl<T: Send, F: Fn(&mut Sheet<'_>) -> Result<T> + Send> Member for Request<T, F> {
+impl<T: Send, F: Fn(&mut TransactionOverlay<'_>) -> Result<T> + Send> Member for Request<T, F> {
     fn wants(&self) -> &Wants {
         &self.wants
     }
 
-    fn apply(&mut self, sheet: &mut Sheet<'_>) {
+    fn apply(&mut self, overlay: &mut TransactionOverlay<'_>) {
         // A panic in one verb must not end the writer: its transaction is rolled back as after any other failure.
-        let outcome = catch_unwind(AssertUnwindSafe(|| (self.verb)(sheet)))
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.verb)(overlay)))
             .unwrap_or_else(|_| Err(StoreError::Corrupt("a verb panicked in the writer".into())));
         self.outcome = Some(outcome);
     }
 
-    fn standing(&self) -> Standing {
+    fn state(&self) -> VerbState {
         match &self.outcome {
-            Some(Ok(_)) => Standing::Done,
-            Some(Err(StoreError::Fenced)) => Standing::Fenced,
-            Some(Err(StoreError::Unavailable(_) | StoreError::Corrupt(_))) | None => Standing::Failed,
+            Some(Ok(_)) => VerbState::Done,
+            Some(Err(StoreError::Fenced)) => VerbState::Fenced,
+            Some(Err(StoreError::Unavailable(_) | StoreError::Corrupt(_))) | None => VerbState::Failed,
         }
     }
 

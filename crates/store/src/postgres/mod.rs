@@ -1,6 +1,6 @@
 //! The store that several servers share: PostgreSQL.
 //!
-//! Verbs are written once, for a database that answers at once; PostgreSQL is a round trip away. So a verb runs on an overlay ([`sheet`]):
+//! Verbs are written once, for a database that answers at once; PostgreSQL is a round trip away. So a verb runs on an overlay ([`overlay`]):
 //! its reads are fetched for a whole group of verbs at a time, and its writes are sent for the whole group with a few statements. The row
 //! of an agent's head is the lock for everything of that agent: every writer locks it first.
 
@@ -17,7 +17,7 @@ mod flush;
 mod group;
 mod hash_keys;
 mod lists;
-mod log;
+mod write_set;
 mod member;
 mod open;
 #[cfg(test)]
@@ -26,11 +26,11 @@ mod question;
 mod readers;
 mod requests;
 mod session;
-mod sheet;
+mod overlay;
 mod statements;
 mod tls;
 mod totals;
-mod trouble;
+mod pg_error;
 mod usage;
 mod views;
 mod writer;
@@ -52,11 +52,11 @@ use windlass_ports::{
 use crate::{StoreOptions, measured::Measured, records::Records, rows::Reads, usage::usage_of, verbs};
 use columns::int;
 use deltas::Deltas;
-use group::Pen;
+use group::WriteConnection;
 use member::Wants;
 use readers::{Link, Readers};
 use session::{Connector, Session};
-use trouble::Trouble;
+use pg_error::PgError;
 use writer::Writer;
 
 pub use clock::DatabaseClock;
@@ -123,13 +123,13 @@ impl PostgresStore {
     ) -> Result<Self, PostgresOpenError> {
         let connector = Connector::new(url, own_token)?;
         let open::Opened { node, clock, id_key } = open::open(&connector, keys).await?;
-        let pen = |index: usize| Pen::new(connector.clone(), int((node.0 * WRITERS as u64 + index as u64) % SLOTS));
+        let connection = |index: usize| WriteConnection::new(connector.clone(), int((node.0 * WRITERS as u64 + index as u64) % SLOTS));
         let (records, measured) = (Records::default(), Measured::default());
         Ok(PostgresStore {
             readers: Readers::new(&connector, READERS),
             keeper: Link::new(connector.clone()),
-            writers: (0..WRITERS).map(|index| Writer::start(pen(index), records.clone(), measured.clone())).collect(),
-            roamer: Writer::start_roaming(pen(0)),
+            writers: (0..WRITERS).map(|index| Writer::start(connection(index), records.clone(), measured.clone())).collect(),
+            roamer: Writer::start_roaming(connection(0)),
             deltas: Deltas::start(connector.clone()),
             records,
             node,
@@ -324,7 +324,7 @@ impl Store for PostgresStore {
     }
 }
 
-async fn beat(session: &Session, clock: &DatabaseClock, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, Trouble> {
+async fn beat(session: &Session, clock: &DatabaseClock, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, PgError> {
     let asked = Instant::now();
     let told = session.client.query_one(&session.statements.beat, &[&int(node.0), &int(lease_ms)]).await?;
     clock.hear(asked, told.try_get(0)?);
@@ -334,7 +334,7 @@ async fn beat(session: &Session, clock: &DatabaseClock, node: NodeId, lease_ms: 
 
 /// One server publishes at a time, so that no event is published twice in normal operation. The lock belongs to the connection: it ends
 /// with the process, and then another server gets it.
-async fn outbox(session: &Session, limit: usize) -> Result<Vec<OutboxRow>, Trouble> {
+async fn outbox(session: &Session, limit: usize) -> Result<Vec<OutboxRow>, PgError> {
     if !session.may_publish().await? {
         return Ok(Vec::new());
     }

@@ -10,7 +10,7 @@ use super::{
     hash_keys,
     session::{Connector, OWN_TOKEN_NAME},
     tls::Endpoint,
-    trouble::said,
+    pg_error::error_text,
 };
 
 /// Migrations in order. The number of the last one is the version of the schema.
@@ -89,7 +89,7 @@ pub enum PostgresOpenError {
 
 impl From<tokio_postgres::Error> for PostgresOpenError {
     fn from(error: tokio_postgres::Error) -> Self {
-        PostgresOpenError::Postgres(said(&error))
+        PostgresOpenError::Postgres(error_text(&error))
     }
 }
 

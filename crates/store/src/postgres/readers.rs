@@ -17,9 +17,9 @@ use super::{
     fetch::{Depth, fetch},
     question::{Answer, Question},
     session::{Connector, Session, UNREACHABLE_AFTER},
-    sheet::{Answers, Sheet},
+    overlay::{Answers, TransactionOverlay},
     totals,
-    trouble::Trouble,
+    pg_error::PgError,
 };
 use crate::{reading, rows::Result};
 
@@ -65,9 +65,9 @@ impl Link {
                 *state = State { session: Some(session.clone()), unreachable_since: None };
                 Ok(session)
             }
-            Err(trouble) => {
+            Err(pg_error) => {
                 state.unreachable_since = Some(Instant::now());
-                Err(trouble.into_error())
+                Err(pg_error.into_error())
             }
         }
     }
@@ -84,7 +84,7 @@ impl Link {
     pub(super) async fn ask<T, F, A>(&self, ask: F) -> Result<T>
     where
         F: Fn(Arc<Session>) -> A + Send + Sync,
-        A: Future<Output = Result<T, Trouble>> + Send,
+        A: Future<Output = Result<T, PgError>> + Send,
         T: Send,
     {
         let since = Instant::now();
@@ -92,8 +92,8 @@ impl Link {
             let session = self.session().await?;
             match ask(session.clone()).await {
                 Ok(answer) => return Ok(answer),
-                Err(Trouble::Lost(_) | Trouble::Again(_)) if since.elapsed() < UNREACHABLE_AFTER => self.drop_session(&session).await,
-                Err(trouble) => return Err(trouble.into_error()),
+                Err(PgError::Lost(_) | PgError::Again(_)) if since.elapsed() < UNREACHABLE_AFTER => self.drop_session(&session).await,
+                Err(pg_error) => return Err(pg_error.into_error()),
             }
         }
     }
@@ -117,7 +117,7 @@ impl Readers {
     /// Reads. Several questions of one read are not answered from one snapshot: this is for data that never changes once it is stored.
     pub(super) async fn read<T, F>(&self, question: F) -> Result<T>
     where
-        F: Fn(&Sheet<'_>) -> Result<T> + Send + Sync,
+        F: Fn(&TransactionOverlay<'_>) -> Result<T> + Send + Sync,
         T: Send,
     {
         self.read_deep(Depth::Box, question).await
@@ -127,7 +127,7 @@ impl Readers {
     pub(super) async fn ask<T, F, A>(&self, ask: F) -> Result<T>
     where
         F: Fn(Arc<Session>) -> A + Send + Sync,
-        A: Future<Output = Result<T, Trouble>> + Send,
+        A: Future<Output = Result<T, PgError>> + Send,
         T: Send,
     {
         self.link().ask(ask).await
@@ -141,7 +141,7 @@ impl Readers {
     /// Reads boxes together with their parents.
     pub(super) async fn read_deep<T, F>(&self, depth: Depth, question: F) -> Result<T>
     where
-        F: Fn(&Sheet<'_>) -> Result<T> + Send + Sync,
+        F: Fn(&TransactionOverlay<'_>) -> Result<T> + Send + Sync,
         T: Send,
     {
         let question = &question;
@@ -155,7 +155,7 @@ impl Readers {
 
     /// Reads an agent as it was at one moment: if its head changed meanwhile, it is read again.
     pub(super) async fn load(&self, agent: &AgentKey) -> Result<Option<Loaded>> {
-        let load = &|sheet: &Sheet<'_>| reading::load(sheet, agent);
+        let load = &|overlay: &TransactionOverlay<'_>| reading::load(overlay, agent);
         self.link()
             .ask(|session| async move {
                 for _ in 0..LOADS_MAX {
@@ -167,7 +167,7 @@ impl Readers {
                         return Ok(loaded);
                     }
                 }
-                Err(Trouble::Failed(StoreError::Unavailable("an agent changes faster than it can be read".into())))
+                Err(PgError::Failed(StoreError::Unavailable("an agent changes faster than it can be read".into())))
             })
             .await
     }
@@ -177,9 +177,9 @@ impl Readers {
 async fn read_over<T>(
     session: &Session,
     depth: Depth,
-    question: &(impl Fn(&Sheet<'_>) -> Result<T> + Sync),
+    question: &(impl Fn(&TransactionOverlay<'_>) -> Result<T> + Sync),
     follow: impl Fn(&[(Question, Answer)]) -> BTreeSet<Question>,
-) -> Result<(T, Answers), Trouble> {
+) -> Result<(T, Answers), PgError> {
     let mut answers = Answers::new();
     let mut next = BTreeSet::new();
     for _ in 0..ROUNDS_MAX {
@@ -193,14 +193,14 @@ async fn read_over<T>(
         answers.extend(found);
         next.retain(|question| !answers.contains_key(question));
     }
-    Err(Trouble::Failed(StoreError::Corrupt("a question asks without end".into())))
+    Err(PgError::Failed(StoreError::Corrupt("a question asks without end".into())))
 }
 
-fn run_once<T>(answers: &Answers, question: &impl Fn(&Sheet<'_>) -> Result<T>) -> (Result<T>, Vec<Question>) {
+fn run_once<T>(answers: &Answers, question: &impl Fn(&TransactionOverlay<'_>) -> Result<T>) -> (Result<T>, Vec<Question>) {
     let nobody = std::collections::BTreeMap::new();
-    let sheet = Sheet::new(answers, &nobody, &[]);
-    let outcome = question(&sheet);
-    (outcome, sheet.into_parts().0)
+    let overlay = TransactionOverlay::new(answers, &nobody, &[]);
+    let outcome = question(&overlay);
+    (outcome, overlay.into_parts().0)
 }
 
 /// The questions that a worker asks after a head.

@@ -9,8 +9,8 @@ use super::{
     flush::{Part, Sent, Writes, column},
     question::{Answer, Question},
     session::Session,
-    sheet::Sheet,
-    trouble::Trouble,
+    overlay::TransactionOverlay,
+    pg_error::PgError,
 };
 use crate::rows::{Result, RequestReads, RequestRows};
 
@@ -27,7 +27,7 @@ pub(super) async fn rows(session: &Session, kind: Vec<Question>) -> Answered {
 }
 
 /// Open requests of servers that are not alive, each with the time at which the server was lost.
-pub(super) async fn lost(session: &Session, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, Trouble> {
+pub(super) async fn lost(session: &Session, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, PgError> {
     let rows = session.client.query(&session.statements.lost_requests, &[&int(node.0), &as_limit(limit)]).await?;
     let read = |columns: Columns| {
         let request = columns.request()?;
@@ -36,7 +36,7 @@ pub(super) async fn lost(session: &Session, node: NodeId, limit: usize) -> Resul
     rows.into_iter().map(|row| read(Columns::of(row))).collect()
 }
 
-pub(super) async fn adopt(session: &Session, request: &OpenRequest, node: NodeId) -> Result<bool, Trouble> {
+pub(super) async fn adopt(session: &Session, request: &OpenRequest, node: NodeId) -> Result<bool, PgError> {
     let OpenRequest { tenant, hash, run, node: from, .. } = request;
     let (hash, run) = (hash.0.as_slice(), run.as_bytes().as_slice());
     let changed =
@@ -44,20 +44,20 @@ pub(super) async fn adopt(session: &Session, request: &OpenRequest, node: NodeId
     Ok(changed > 0)
 }
 
-impl RequestReads for Sheet<'_> {
+impl RequestReads for TransactionOverlay<'_> {
     fn open_requests(&self, tenant: &Tenant, hash: RequestHash) -> Result<Vec<OpenRequest>> {
         self.ask(Question::OpenRequests(tenant.clone(), hash))?.requests()
     }
 }
 
-impl RequestRows for Sheet<'_> {
+impl RequestRows for TransactionOverlay<'_> {
     fn insert_request(&mut self, request: &OpenRequest) -> Result<()> {
-        self.log.requests.push(request.clone());
+        self.write_set.requests.push(request.clone());
         Ok(())
     }
 
     fn record_reader(&mut self, record: &ReaderRecord) -> Result<()> {
-        self.log.readers.push(record.clone());
+        self.write_set.readers.push(record.clone());
         Ok(())
     }
 }
@@ -66,8 +66,8 @@ impl Writes<'_> {
     /// The statements about open requests.
     pub(super) fn requesting(&self) -> Vec<Sent<'_>> {
         let statements = &self.session.statements;
-        let opened: Vec<&OpenRequest> = self.all(|log| &log.requests);
-        let records: Vec<&ReaderRecord> = self.all(|log| &log.readers);
+        let opened: Vec<&OpenRequest> = self.all(|write_set| &write_set.requests);
+        let records: Vec<&ReaderRecord> = self.all(|write_set| &write_set.readers);
         let closed = records.iter().filter(|record| record.outcome == ReaderOutcome::Closed).map(|record| &record.request).collect();
         let left: Vec<(&OpenRequest, Timestamp)> = records.iter().filter_map(|record| left(record)).collect();
         let mut sent = Vec::new();

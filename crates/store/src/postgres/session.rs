@@ -15,7 +15,7 @@ use super::{
     open::PostgresOpenError,
     statements::Statements,
     tls::Endpoint,
-    trouble::{Trouble, said},
+    pg_error::{PgError, error_text},
 };
 
 /// How long connecting to an unreachable server is attempted before the callers get an error.
@@ -64,7 +64,7 @@ pub(super) struct Session {
 
 impl Session {
     /// Takes the lock on the outbox, if no other session has it.
-    pub(super) async fn may_publish(&self) -> Result<bool, Trouble> {
+    pub(super) async fn may_publish(&self) -> Result<bool, PgError> {
         if self.publishes.load(Ordering::Relaxed) {
             return Ok(true);
         }
@@ -139,7 +139,7 @@ impl Connector {
                 patience = START_PATIENCE;
             }
             if !may_pass(&error) || since.elapsed() + pause > patience {
-                return Err(if is_answer { error.into() } else { PostgresOpenError::Unreachable(said(&error)) });
+                return Err(if is_answer { error.into() } else { PostgresOpenError::Unreachable(error_text(&error)) });
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
@@ -147,8 +147,8 @@ impl Connector {
     }
 
     /// A session, attempted until the server counts as unreachable.
-    pub(super) async fn session(&self) -> Result<Session, Trouble> {
-        let client = self.bare_in_time(UNREACHABLE_AFTER).await.map_err(|error| Trouble::Lost(said(&error)))?;
+    pub(super) async fn session(&self) -> Result<Session, PgError> {
+        let client = self.bare_in_time(UNREACHABLE_AFTER).await.map_err(|error| PgError::Lost(error_text(&error)))?;
         let statements = Statements::prepare(&client).await?;
         Ok(Session { client, statements, manifests: self.manifests.clone(), publishes: AtomicBool::new(false) })
     }

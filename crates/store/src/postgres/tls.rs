@@ -14,7 +14,7 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, config::SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{open::PostgresOpenError, trouble::said};
+use super::{open::PostgresOpenError, pg_error::error_text};
 
 /// The messages that the server sends to a listening connection.
 pub(crate) type Messages = Pin<Box<dyn Stream<Item = Result<AsyncMessage, tokio_postgres::Error>> + Send>>;
@@ -77,7 +77,7 @@ where
 {
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(error = said(&error), "a connection to the database ended");
+            tracing::debug!(error = error_text(&error), "a connection to the database ended");
         }
     });
     client

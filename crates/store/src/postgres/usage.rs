@@ -8,8 +8,8 @@ use super::{
     columns::{Columns, Text, int, limit as as_limit},
     flush::{Part, Sent, Writes, column},
     session::Session,
-    sheet::Sheet,
-    trouble::Trouble,
+    overlay::TransactionOverlay,
+    pg_error::PgError,
 };
 use crate::{
     rows::{Result, UsageRows},
@@ -48,7 +48,7 @@ const ITEM_BYTES: &str = "WITH page AS MATERIALIZED (
         SELECT item, tenant, octet_length(content)::bigint AS bytes FROM items WHERE item > $1 AND item <= $2 ORDER BY item LIMIT $3)
     SELECT tenant, sum(bytes)::bigint, count(*), (SELECT item FROM page ORDER BY item DESC LIMIT 1) FROM page GROUP BY tenant";
 
-pub(super) async fn uncounted(session: &Session, limit: usize) -> Result<Vec<Uncounted>, Trouble> {
+pub(super) async fn uncounted(session: &Session, limit: usize) -> Result<Vec<Uncounted>, PgError> {
     let read = |columns: Columns| {
         let tenant = Tenant::from(columns.text()?.as_str());
         Ok(Uncounted { tenant, run: columns.id(RunId::from_slice)?, bytes: columns.count()?, model: columns.maybe_text()? })
@@ -57,7 +57,7 @@ pub(super) async fn uncounted(session: &Session, limit: usize) -> Result<Vec<Unc
 }
 
 /// Adds rows to the sums, if all these runs are still on the list. All servers use the same order, so that they can't deadlock.
-pub(super) async fn add(session: &Session, runs: &[RunId], rows: &[UsageRow]) -> Result<bool, Trouble> {
+pub(super) async fn add(session: &Session, runs: &[RunId], rows: &[UsageRow]) -> Result<bool, PgError> {
     let mut rows: Vec<&UsageRow> = rows.iter().collect();
     rows.sort_unstable_by_key(|row| &row.key);
     let runs: Vec<&[u8]> = runs.iter().map(|run| run.as_bytes().as_slice()).collect();
@@ -94,11 +94,11 @@ pub(super) async fn add(session: &Session, runs: &[RunId], rows: &[UsageRow]) ->
     }
 }
 
-pub(super) async fn forget(session: &Session, before: Day) -> Result<(), Trouble> {
+pub(super) async fn forget(session: &Session, before: Day) -> Result<(), PgError> {
     Ok(session.client.execute("DELETE FROM usage WHERE day < $1", &[&i64::from(before.0)]).await.map(drop)?)
 }
 
-pub(super) async fn usage(session: &Session, tenant: &Tenant, query: &UsageQuery) -> Result<Vec<UsageGroup>, Trouble> {
+pub(super) async fn usage(session: &Session, tenant: &Tenant, query: &UsageQuery) -> Result<Vec<UsageGroup>, PgError> {
     let read = |columns: Columns| {
         let day = columns.maybe_number()?.map(|day| Day(u32::try_from(day).unwrap_or(u32::MAX)));
         let (agent, model) = (columns.maybe_text()?, columns.maybe_text()?);
@@ -121,12 +121,12 @@ pub(super) async fn usage(session: &Session, tenant: &Tenant, query: &UsageQuery
     rows.into_iter().map(|row| read(Columns::of(row))).collect()
 }
 
-pub(super) async fn tenants(session: &Session) -> Result<Vec<Tenant>, Trouble> {
+pub(super) async fn tenants(session: &Session) -> Result<Vec<Tenant>, PgError> {
     let rows = session.client.query("SELECT DISTINCT tenant FROM tenants ORDER BY tenant", &[]).await?;
     rows.into_iter().map(|row| Ok(Tenant::from(Columns::of(row).text()?.as_str()))).collect()
 }
 
-pub(super) async fn item_bytes(session: &Session, scan: &ItemScan) -> Result<ItemBytes, Trouble> {
+pub(super) async fn item_bytes(session: &Session, scan: &ItemScan) -> Result<ItemBytes, PgError> {
     let after: &[u8] = scan.after.as_ref().map_or(&[], |item| ItemId::as_bytes(item));
     let up_to: &[u8] = scan.up_to.as_ref().map_or(&NO_UPPER_BOUND, |item| ItemId::as_bytes(item));
     let mut found = ItemBytes::default();
@@ -139,9 +139,9 @@ pub(super) async fn item_bytes(session: &Session, scan: &ItemScan) -> Result<Ite
     Ok(found)
 }
 
-impl UsageRows for Sheet<'_> {
+impl UsageRows for TransactionOverlay<'_> {
     fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Result<()> {
-        self.log.uncounted.push((run, tenant.clone()));
+        self.write_set.uncounted.push((run, tenant.clone()));
         Ok(())
     }
 }
@@ -149,7 +149,7 @@ impl UsageRows for Sheet<'_> {
 impl Writes<'_> {
     /// The statement about runs whose usage is to be counted.
     pub(super) fn counting(&self) -> Option<Sent<'_>> {
-        let rows: Vec<&(RunId, Tenant)> = self.all(|log| &log.uncounted);
+        let rows: Vec<&(RunId, Tenant)> = self.all(|write_set| &write_set.uncounted);
         let columns = [column(&rows, |(run, _)| run.as_bytes().as_slice()), column(&rows, |(_, tenant)| Text(tenant.as_str()))];
         let is_needed = !rows.is_empty();
         is_needed.then(|| self.send(&self.session.statements.insert_uncounted, [Part::of(&rows, columns)], None))

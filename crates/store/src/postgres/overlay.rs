@@ -10,7 +10,7 @@ use windlass_kernel::{AgentKey, BoxId, CallNumber, ItemId, Manifest, RunId, Tena
 use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Page, StoreError};
 
 use super::{
-    log::{CallWrite, Log, MessageWrite},
+    write_set::{CallWrite, WriteSet, MessageWrite},
     question::{Answer, Question},
 };
 use crate::rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Result, Reads, RunBrief, RunRow, Segment};
@@ -19,7 +19,7 @@ use crate::rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, Messa
 pub(super) type Answers = BTreeMap<Question, Answer>;
 
 /// What one run of a verb reads and writes.
-pub(super) struct Sheet<'a> {
+pub(super) struct TransactionOverlay<'a> {
     answers: &'a Answers,
     /// Runs of tenants that earlier verbs of the same transaction began or ended.
     opened: &'a BTreeMap<Tenant, i64>,
@@ -29,21 +29,21 @@ pub(super) struct Sheet<'a> {
     assumed: &'a [(Question, Answer)],
     missing: RefCell<Vec<Question>>,
     granted: RefCell<Vec<Question>>,
-    pub(super) log: Log,
+    pub(super) write_set: WriteSet,
 }
 
-impl<'a> Sheet<'a> {
+impl<'a> TransactionOverlay<'a> {
     pub(super) fn new(answers: &'a Answers, opened: &'a BTreeMap<Tenant, i64>, numbers: &'a [u64]) -> Self {
-        Sheet { answers, opened, numbers, assumed: &[], missing: RefCell::default(), granted: RefCell::default(), log: Log::default() }
+        TransactionOverlay { answers, opened, numbers, assumed: &[], missing: RefCell::default(), granted: RefCell::default(), write_set: WriteSet::default() }
     }
 
     pub(super) fn assuming(self, assumed: &'a [(Question, Answer)]) -> Self {
-        Sheet { assumed, ..self }
+        TransactionOverlay { assumed, ..self }
     }
 
     /// The missing questions, the assumed answers that were used, and the writes. If there are missing questions, the rest has no meaning.
-    pub(super) fn into_parts(self) -> (Vec<Question>, Vec<Question>, Log) {
-        (self.missing.into_inner(), self.granted.into_inner(), self.log)
+    pub(super) fn into_parts(self) -> (Vec<Question>, Vec<Question>, WriteSet) {
+        (self.missing.into_inner(), self.granted.into_inner(), self.write_set)
     }
 
     pub(super) fn ask(&self, question: Question) -> Result<Answer> {
@@ -62,7 +62,7 @@ impl<'a> Sheet<'a> {
     /// The calls of a run after the writes so far. The answer only has the calls of some status.
     fn calls_now(&self, run: RunId, answer: Vec<CallRow>) -> Result<BTreeMap<CallNumber, CallRow>> {
         let mut calls: BTreeMap<CallNumber, CallRow> = answer.into_iter().map(|row| (row.call, row)).collect();
-        for ((_, number), write) in self.log.calls_of(run) {
+        for ((_, number), write) in self.write_set.calls_of(run) {
             match write {
                 CallWrite::Inserted(row) | CallWrite::Updated(row) => drop(calls.insert(*number, row.clone())),
                 CallWrite::Moved(moved) => match calls.get_mut(number) {
@@ -75,37 +75,37 @@ impl<'a> Sheet<'a> {
     }
 
     fn run_now(&self, mut row: RunRow) -> RunRow {
-        if let Some(write) = self.log.runs.get(&row.brief.run) {
+        if let Some(write) = self.write_set.runs.get(&row.brief.run) {
             write.apply(&mut row);
         }
         row
     }
 }
 
-impl Reads for Sheet<'_> {
+impl Reads for TransactionOverlay<'_> {
     fn head(&self, agent: &AgentKey) -> Result<Option<HeadRow>> {
-        if self.log.gone_heads.contains(agent) {
+        if self.write_set.gone_heads.contains(agent) {
             return Ok(None);
         }
-        match self.log.heads.get(agent) {
+        match self.write_set.heads.get(agent) {
             Some(written) => Ok(Some(written.head.clone())),
             None => self.ask(Question::Head(agent.clone()))?.head(),
         }
     }
 
     fn run(&self, run: RunId) -> Result<Option<RunRow>> {
-        match self.log.new_runs.get(&run) {
+        match self.write_set.new_runs.get(&run) {
             Some(row) => Ok(Some(row.clone())),
             None => Ok(self.ask(Question::Run(run))?.run()?.map(|row| self.run_now(*row))),
         }
     }
 
     fn run_brief(&self, run: RunId) -> Result<Option<RunBrief>> {
-        if let Some(row) = self.log.new_runs.get(&run) {
+        if let Some(row) = self.write_set.new_runs.get(&run) {
             return Ok(Some(row.brief.clone()));
         }
         let mut found = self.ask(Question::RunBrief(run))?.brief()?;
-        if let (Some(brief), Some(write)) = (&mut found, self.log.runs.get(&run)) {
+        if let (Some(brief), Some(write)) = (&mut found, self.write_set.runs.get(&run)) {
             write.apply_brief(brief);
         }
         Ok(found)
@@ -138,7 +138,7 @@ impl Reads for Sheet<'_> {
     fn open_runs(&self, tenant: &Tenant) -> Result<u32> {
         let stored = i64::from(self.ask(Question::OpenRuns(tenant.clone()))?.count()?);
         let change = |changes: &BTreeMap<Tenant, i64>| changes.get(tenant).copied().unwrap_or(0);
-        Ok(u32::try_from(stored + change(self.opened) + change(&self.log.open_runs)).unwrap_or(0))
+        Ok(u32::try_from(stored + change(self.opened) + change(&self.write_set.open_runs)).unwrap_or(0))
     }
 
     fn journal(&self, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalRow>> {
@@ -150,7 +150,7 @@ impl Reads for Sheet<'_> {
     }
 
     fn message(&self, agent: &AgentKey, message: MessageId) -> Result<Option<MessageRow>> {
-        match self.log.messages.get(&message) {
+        match self.write_set.messages.get(&message) {
             Some(MessageWrite::Inserted(whose, row)) => Ok(Some(row.clone()).filter(|_| whose == agent)),
             Some(MessageWrite::Changed(whose, change)) => {
                 let mut found = self.ask(Question::Message(agent.clone(), message))?.message()?;
@@ -162,14 +162,14 @@ impl Reads for Sheet<'_> {
     }
 
     fn report(&self, run: RunId, call: CallNumber, kind: MessageKind) -> Result<Option<MessageId>> {
-        match self.log.last_inserted(|_, row| row.run == Some(run) && row.call == Some(call) && row.kind == kind) {
+        match self.write_set.last_inserted(|_, row| row.run == Some(run) && row.call == Some(call) && row.kind == kind) {
             Some(written) => Ok(Some(written)),
             None => self.ask(Question::Report(run, call, kind))?.number(),
         }
     }
 
     fn last_message(&self, agent: &AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber>) -> Result<Option<MessageId>> {
-        match self.log.last_inserted(|whose, row| whose == agent && row.run == Some(run) && row.call == call && row.kind == kind) {
+        match self.write_set.last_inserted(|whose, row| whose == agent && row.run == Some(run) && row.call == call && row.kind == kind) {
             Some(written) => Ok(Some(written)),
             None => self.ask(Question::LastMessage { agent: agent.clone(), run, kind, call })?.number(),
         }
@@ -178,7 +178,7 @@ impl Reads for Sheet<'_> {
     fn pending(&self, agent: &AgentKey) -> Result<Vec<(MessageId, MessageRow)>> {
         let stored = self.ask(Question::Pending(agent.clone()))?.messages()?;
         let mut rows: BTreeMap<MessageId, MessageRow> = stored.into_iter().collect();
-        for (id, write) in &self.log.messages {
+        for (id, write) in &self.write_set.messages {
             match write {
                 MessageWrite::Inserted(whose, row) if whose == agent => drop(rows.insert(*id, row.clone())),
                 MessageWrite::Changed(whose, change) if whose == agent => match rows.get_mut(id) {
@@ -196,7 +196,7 @@ impl Reads for Sheet<'_> {
     }
 
     fn call(&self, run: RunId, call: CallNumber) -> Result<Option<CallRow>> {
-        let write = self.log.calls.get(&(run, call));
+        let write = self.write_set.calls.get(&(run, call));
         if let Some(CallWrite::Inserted(row) | CallWrite::Updated(row)) = write {
             return Ok(Some(row.clone()));
         }
@@ -236,25 +236,25 @@ impl Reads for Sheet<'_> {
     }
 
     fn find_box(&self, id: BoxId) -> Result<Option<BoxRow>> {
-        let bound = self.log.conversations.bound.iter().rev();
-        match self.log.boxes.iter().chain(bound).find(|made| made.id == id) {
+        let bound = self.write_set.conversations.bound.iter().rev();
+        match self.write_set.boxes.iter().chain(bound).find(|made| made.id == id) {
             Some(made) => Ok(Some(made.clone())),
             None => self.ask(Question::Box(id))?.found_box(),
         }
     }
 
     fn box_length(&self, id: BoxId) -> Result<u32> {
-        let written = self.log.box_rows.iter().filter(|(made, ..)| *made == id).map(|(_, position, _)| position + 1).max().unwrap_or(0);
-        let is_made = self.log.boxes.iter().any(|made| made.id == id);
+        let written = self.write_set.box_rows.iter().filter(|(made, ..)| *made == id).map(|(_, position, _)| position + 1).max().unwrap_or(0);
+        let is_made = self.write_set.boxes.iter().any(|made| made.id == id);
         let stored = if is_made { 0 } else { self.ask(Question::BoxLength(id))?.count()? };
         Ok(stored.max(u32::try_from(written).unwrap_or(0)))
     }
 
     fn box_item_ids(&self, id: BoxId, below: u32) -> Result<Vec<ItemId>> {
-        let is_made = self.log.boxes.iter().any(|made| made.id == id);
+        let is_made = self.write_set.boxes.iter().any(|made| made.id == id);
         let mut items = if is_made { Vec::new() } else { self.ask(Question::BoxItemIds(id, below))?.item_ids()? };
         let mut written: Vec<(i64, ItemId)> =
-            self.log.box_rows.iter().filter(|(made, ..)| *made == id).map(|(_, position, item)| (*position, *item)).collect();
+            self.write_set.box_rows.iter().filter(|(made, ..)| *made == id).map(|(_, position, item)| (*position, *item)).collect();
         written.sort_unstable();
         items.extend(written.into_iter().filter(|(position, _)| *position < below.into()).map(|(_, item)| item));
         Ok(items)

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, NewItem, RunId, Seq, Tenant, Timestamp};
 use windlass_ports::{Guard, MessageId, MessageStatus, NodeId, OpenRequest, PinnedManifest, ReaderRecord, RunStatus, StoreError, codec};
 
-use super::{conversations::ConversationWrites, question::Question, sheet::Sheet};
+use super::{conversations::ConversationWrites, question::Question, overlay::TransactionOverlay};
 use crate::{
     rows::{
         AnswerRow, BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Result, Reads, Rows, RunBrief, RunChange, RunRow,
@@ -17,7 +17,7 @@ use crate::{
 
 /// Everything that one verb writes.
 #[derive(Default)]
-pub(super) struct Log {
+pub(super) struct WriteSet {
     pub(super) heads: BTreeMap<AgentKey, HeadWrite>,
     pub(super) gone_heads: BTreeSet<AgentKey>,
     pub(super) new_runs: BTreeMap<RunId, RunRow>,
@@ -143,9 +143,9 @@ impl MessageChange {
     }
 }
 
-impl Log {
+impl WriteSet {
     pub(super) fn is_empty(&self) -> bool {
-        let Log {
+        let WriteSet {
             heads,
             gone_heads,
             new_runs,
@@ -218,7 +218,7 @@ impl Log {
     }
 }
 
-impl Sheet<'_> {
+impl TransactionOverlay<'_> {
     /// Decided here: the head was read under its lock, and no other transaction changes it before the end of this one.
     fn holds(&self, agent: &AgentKey, before: &HeadRow) -> Result<bool> {
         let guard = |head: &HeadRow| (head.status, head.epoch, head.run, head.seq);
@@ -226,20 +226,20 @@ impl Sheet<'_> {
     }
 }
 
-impl Rows for Sheet<'_> {
+impl Rows for TransactionOverlay<'_> {
     fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Result<()> {
         if self.head(agent)?.is_some() {
             return Err(stands_already("a head"));
         }
-        self.log.heads.insert(agent.clone(), HeadWrite { head: head.clone(), is_new: true });
+        self.write_set.heads.insert(agent.clone(), HeadWrite { head: head.clone(), is_new: true });
         Ok(())
     }
 
     fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Result<bool> {
         let holds = self.holds(agent, before)?;
         if holds {
-            let is_new = self.log.heads.get(agent).is_some_and(|written| written.is_new);
-            self.log.heads.insert(agent.clone(), HeadWrite { head: after.clone(), is_new });
+            let is_new = self.write_set.heads.get(agent).is_some_and(|written| written.is_new);
+            self.write_set.heads.insert(agent.clone(), HeadWrite { head: after.clone(), is_new });
         }
         Ok(holds)
     }
@@ -247,7 +247,7 @@ impl Rows for Sheet<'_> {
     fn delete_head(&mut self, agent: &AgentKey, before: &HeadRow) -> Result<bool> {
         let holds = self.holds(agent, before)?;
         if holds {
-            self.log.gone_heads.insert(agent.clone());
+            self.write_set.gone_heads.insert(agent.clone());
         }
         Ok(holds)
     }
@@ -266,59 +266,59 @@ impl Rows for Sheet<'_> {
     }
 
     fn insert_run(&mut self, run: &RunRow) -> Result<()> {
-        self.log.new_runs.insert(run.brief.run, run.clone());
+        self.write_set.new_runs.insert(run.brief.run, run.clone());
         Ok(())
     }
 
     fn update_run(&mut self, change: &RunChange) -> Result<()> {
         let write = RunWrite::Changed(change.clone());
-        match self.log.new_runs.get_mut(&change.run) {
+        match self.write_set.new_runs.get_mut(&change.run) {
             Some(row) => write.apply(row),
-            None => drop(self.log.runs.insert(change.run, write)),
+            None => drop(self.write_set.runs.insert(change.run, write)),
         }
         Ok(())
     }
 
     fn release_run(&mut self, tenant: &Tenant, run: RunId, now: Timestamp) -> Result<()> {
-        self.log.released.insert(run, (tenant.clone(), now));
+        self.write_set.released.insert(run, (tenant.clone(), now));
         Ok(())
     }
 
     fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Result<()> {
         let write = RunWrite::Activated(epoch);
-        match (self.log.new_runs.get_mut(&run), self.log.runs.get_mut(&run)) {
+        match (self.write_set.new_runs.get_mut(&run), self.write_set.runs.get_mut(&run)) {
             (Some(row), _) => write.apply(row),
             (None, Some(RunWrite::Changed(change))) => (change.status, change.epoch) = (RunStatus::Active, Some(epoch)),
-            (None, Some(RunWrite::Activated(_)) | None) => drop(self.log.runs.insert(run, write)),
+            (None, Some(RunWrite::Activated(_)) | None) => drop(self.write_set.runs.insert(run, write)),
         }
         Ok(())
     }
 
     fn keep_manifest(&mut self, tenant: &Tenant, manifest: &PinnedManifest) -> Result<()> {
-        self.log.manifests.push(((tenant.clone(), manifest.hash), manifest.body.clone()));
+        self.write_set.manifests.push(((tenant.clone(), manifest.hash), manifest.body.clone()));
         Ok(())
     }
 
     fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Result<()> {
-        *self.log.open_runs.entry(tenant.clone()).or_default() += i64::from(change);
+        *self.write_set.open_runs.entry(tenant.clone()).or_default() += i64::from(change);
         Ok(())
     }
 
     fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Result<()> {
         if let Some(JournalRow { number, epoch, at, version, .. }) = rows.first() {
             let stretch = Stretch { first: *number, epoch: *epoch, at: *at, version: *version };
-            self.log.stretches.push((run, stretch, stretch::pack(rows)?));
+            self.write_set.stretches.push((run, stretch, stretch::pack(rows)?));
         }
         Ok(())
     }
 
     fn erase_run(&mut self, erasure: &Erasure) -> Result<()> {
-        self.log.erased.push(erasure.clone());
+        self.write_set.erased.push(erasure.clone());
         Ok(())
     }
 
     fn forget_deltas(&mut self, run: RunId) -> Result<()> {
-        self.log.settled.push(run);
+        self.write_set.settled.push(run);
         Ok(())
     }
 
@@ -328,44 +328,44 @@ impl Rows for Sheet<'_> {
         {
             return Ok(None);
         }
-        let number = self.numbers.get(self.log.inserted_count());
+        let number = self.numbers.get(self.write_set.inserted_count());
         let id = MessageId(*number.ok_or_else(|| StoreError::Corrupt("a verb stores more messages than it said".into()))?);
-        self.log.messages.insert(id, MessageWrite::Inserted(agent.clone(), row.clone()));
+        self.write_set.messages.insert(id, MessageWrite::Inserted(agent.clone(), row.clone()));
         Ok(Some(id))
     }
 
     fn consume_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch, now: Timestamp) -> Result<()> {
         let change = MessageChange { status: MessageStatus::Consumed, epoch: Some(epoch), processed_at: Some(now), reason: None };
-        self.log.change_message(agent, message, change);
+        self.write_set.change_message(agent, message, change);
         Ok(())
     }
 
     fn lease_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch) -> Result<()> {
         let change = MessageChange { status: MessageStatus::Pending, epoch: Some(epoch), processed_at: None, reason: None };
-        self.log.change_message(agent, message, change);
+        self.write_set.change_message(agent, message, change);
         Ok(())
     }
 
     fn skip_message(&mut self, agent: &AgentKey, message: MessageId, now: Timestamp) -> Result<()> {
         let change = MessageChange { status: MessageStatus::Skipped, epoch: None, processed_at: Some(now), reason: None };
-        self.log.change_message(agent, message, change);
+        self.write_set.change_message(agent, message, change);
         Ok(())
     }
 
     fn refuse_message(&mut self, agent: &AgentKey, message: MessageId, reason: &str) -> Result<()> {
         let change = MessageChange { status: MessageStatus::Error, epoch: None, processed_at: None, reason: Some(reason.to_owned()) };
-        self.log.change_message(agent, message, change);
+        self.write_set.change_message(agent, message, change);
         Ok(())
     }
 
     fn insert_call(&mut self, row: &CallRow) -> Result<()> {
-        let before = self.log.calls.insert((row.run, row.call), CallWrite::Inserted(row.clone()));
+        let before = self.write_set.calls.insert((row.run, row.call), CallWrite::Inserted(row.clone()));
         if before.is_some() { Err(stands_already("a call")) } else { Ok(()) }
     }
 
     fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Result<()> {
-        match self.log.calls.get_mut(&(run, call)) {
-            None => drop(self.log.calls.insert((run, call), CallWrite::Moved(moved))),
+        match self.write_set.calls.get_mut(&(run, call)) {
+            None => drop(self.write_set.calls.insert((run, call), CallWrite::Moved(moved))),
             Some(CallWrite::Inserted(row) | CallWrite::Updated(row)) => row.move_on(moved),
             Some(CallWrite::Moved(earlier)) => *earlier = earlier.then(moved),
         }
@@ -373,41 +373,41 @@ impl Rows for Sheet<'_> {
     }
 
     fn update_call(&mut self, row: &CallRow) -> Result<()> {
-        let write = match self.log.calls.get(&(row.run, row.call)) {
+        let write = match self.write_set.calls.get(&(row.run, row.call)) {
             Some(CallWrite::Inserted(_)) => CallWrite::Inserted(row.clone()),
             Some(CallWrite::Updated(_) | CallWrite::Moved(_)) | None => CallWrite::Updated(row.clone()),
         };
-        self.log.calls.insert((row.run, row.call), write);
+        self.write_set.calls.insert((row.run, row.call), write);
         Ok(())
     }
 
     fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Result<()> {
-        self.log.items.push((tenant.clone(), item.clone()));
+        self.write_set.items.push((tenant.clone(), item.clone()));
         Ok(())
     }
 
     fn insert_box(&mut self, row: &BoxRow) -> Result<()> {
-        self.log.boxes.push(row.clone());
+        self.write_set.boxes.push(row.clone());
         Ok(())
     }
 
     fn share_box(&mut self, id: BoxId) -> Result<()> {
-        self.log.shared.insert(id);
+        self.write_set.shared.insert(id);
         Ok(())
     }
 
     fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Result<()> {
-        self.log.box_rows.push((id, position, item));
+        self.write_set.box_rows.push((id, position, item));
         Ok(())
     }
 
     fn insert_outbox(&mut self, agent: &AgentKey, run: RunId, first: u64, count: u32) -> Result<()> {
-        self.log.outbox.push((agent.clone(), run, first, count));
+        self.write_set.outbox.push((agent.clone(), run, first, count));
         Ok(())
     }
 
     fn forget_outbox(&mut self, rows: &[u64]) -> Result<()> {
-        self.log.published.extend(rows);
+        self.write_set.published.extend(rows);
         Ok(())
     }
 }

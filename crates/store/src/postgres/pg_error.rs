@@ -5,24 +5,24 @@ use windlass_ports::StoreError;
 
 /// Why a request was not done.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum PgError {
     /// The connection is lost. Whether a commit was made is unknown.
     Lost(String),
     /// Another transaction was in the way. Nothing was written, and the next attempt may succeed.
     Again(String),
     /// A key exists already. Another server may have inserted it a moment ago; a verb that reads again then sees it.
-    Stands(String),
+    KeyExists(String),
     /// Nothing was written, and another attempt would not help.
     Failed(StoreError),
 }
 
-impl Trouble {
+impl PgError {
     /// The error for the caller when no further attempt is made.
     pub(super) fn into_error(self) -> StoreError {
         match self {
-            Trouble::Lost(what) | Trouble::Again(what) => StoreError::Unavailable(what),
-            Trouble::Stands(what) => StoreError::Corrupt(what),
-            Trouble::Failed(error) => error,
+            PgError::Lost(what) | PgError::Again(what) => StoreError::Unavailable(what),
+            PgError::KeyExists(what) => StoreError::Corrupt(what),
+            PgError::Failed(error) => error,
         }
     }
 
@@ -32,34 +32,34 @@ impl Trouble {
     }
 }
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for PgError {
     fn from(error: StoreError) -> Self {
-        Trouble::Failed(error)
+        PgError::Failed(error)
     }
 }
 
-impl From<tokio_postgres::Error> for Trouble {
+impl From<tokio_postgres::Error> for PgError {
     fn from(error: tokio_postgres::Error) -> Self {
-        let told = said(&error);
+        let told = error_text(&error);
         let Some(code) = error.code() else {
             // An error without a code comes from the client library. What could not be encoded will fail again.
             let is_ours = error.to_string().starts_with("error serializing");
-            return if is_ours { Trouble::Failed(StoreError::Corrupt(told)) } else { Trouble::Lost(told) };
+            return if is_ours { PgError::Failed(StoreError::Corrupt(told)) } else { PgError::Lost(told) };
         };
         let again = [&SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::T_R_DEADLOCK_DETECTED, &SqlState::LOCK_NOT_AVAILABLE];
         if again.contains(&code) {
-            return Trouble::Again(told);
+            return PgError::Again(told);
         }
         if is_lost(code) {
-            return Trouble::Lost(told);
+            return PgError::Lost(told);
         }
         if *code == SqlState::UNIQUE_VIOLATION {
-            return Trouble::Stands(told);
+            return PgError::KeyExists(told);
         }
         // A violated constraint or an unreadable value is corrupt data, which another attempt does not repair; any other error means that
         // the database does not take this request now.
         let is_corrupt = ["22", "23", "XX"].iter().any(|class| code.code().starts_with(class));
-        Trouble::Failed(if is_corrupt { StoreError::Corrupt(told) } else { StoreError::Unavailable(told) })
+        PgError::Failed(if is_corrupt { StoreError::Corrupt(told) } else { StoreError::Unavailable(told) })
     }
 }
 
@@ -79,7 +79,7 @@ fn is_lost(code: &SqlState) -> bool {
 }
 
 /// The message of the server or of the client library, without the request: values and addresses may be secret.
-pub(super) fn said(error: &tokio_postgres::Error) -> String {
+pub(super) fn error_text(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(told) => {
             let place = told.constraint().or(told.table()).map(|name| format!(" ({name})")).unwrap_or_default();
