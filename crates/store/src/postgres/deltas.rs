@@ -136,7 +136,7 @@ async fn announce(session: &Session, words: &[Announcement]) -> Result<Vec<Resul
             None => Err(StoreError::Fenced),
             // Fewer rows than expected: a connection that was lost has stored some of them just now.
             Some(_) if continues((words, standing)) && stored == continuing => Ok(()),
-            Some(_) => verbs::check_same(&verbs::error_text(delta_rows(session, words.run).await?), words),
+            Some(_) => verbs::check_same(&verbs::said(delta_rows(session, words.run).await?), words),
         });
     }
     Ok(outcomes)
