@@ -15,12 +15,12 @@ pub(crate) fn edges<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, page: Page) -
     let is_last = messages.len() < page.limit;
     for (id, row) in messages {
         if listing.run != row.run {
-            listing.go_on_to(row.run)?;
+            listing.move_to(row.run)?;
         }
         listing.message(id, &row)?;
     }
     if is_last {
-        listing.go_on_to(None)?;
+        listing.move_to(None)?;
     }
     Ok(listing.edges)
 }
@@ -37,7 +37,7 @@ struct Listing<'a, R: ?Sized> {
 impl<R: Reads + ?Sized> Listing<'_, R> {
     /// Moves to the run of the next message. The messages of a run are adjacent: before those of the next run, the calls without a message
     /// are listed.
-    fn go_on_to(&mut self, next: Option<RunId>) -> Result<()> {
+    fn move_to(&mut self, next: Option<RunId>) -> Result<()> {
         if let Some(run) = self.run {
             let calls = unreported(self.rows, run)?;
             self.edges.extend(calls.iter().map(|call| call_edge(call, &self.lineage)));
@@ -54,7 +54,7 @@ impl<R: Reads + ?Sized> Listing<'_, R> {
         {
             self.edges.push(call_edge(&call, &self.lineage));
         }
-        self.edges.push(edge(Some(id), words(row.kind), row.run, row.call, &self.lineage, row.created_at));
+        self.edges.push(edge(Some(id), primitive_and_phase(row.kind), row.run, row.call, &self.lineage, row.created_at));
         Ok(())
     }
 }
@@ -112,7 +112,7 @@ fn edge(
     Edge { message, primitive, phase, run, call, trace: lineage.trace, parent_step: lineage.parent_step.clone(), depth: lineage.depth, at }
 }
 
-fn words(kind: MessageKind) -> (&'static str, &'static str) {
+fn primitive_and_phase(kind: MessageKind) -> (&'static str, &'static str) {
     match kind {
         MessageKind::Turn | MessageKind::UiAction => ("enqueue", "request"),
         MessageKind::ToolResult | MessageKind::Timeout => ("report", "response"),

@@ -10,7 +10,7 @@ use windlass_ports::{
 
 use crate::{
     rows::{CallRow, HeadRow, ItemRow, MessageRow, NO_MANIFEST, Result, Reads, RunRow, is_missing},
-    verbs::{is_erased, said},
+    verbs::{is_erased, join_deltas},
 };
 
 /// The number of events that are read at once when a state is brought up to date.
@@ -145,8 +145,8 @@ pub(crate) fn run_by_key<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, key: &str
 }
 
 pub(crate) fn answered<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, key: &str) -> Result<Option<KeptAnswer>> {
-    let kept = rows.answer(tenant, &codec::key_hash(tenant, key))?;
-    Ok(kept.map(|row| KeptAnswer { asked: row.asked, message: row.message, lost: row.lost }))
+    let recorded = rows.answer(tenant, &codec::key_hash(tenant, key))?;
+    Ok(recorded.map(|row| KeptAnswer { asked: row.asked, message: row.message, lost: row.lost }))
 }
 
 pub(crate) fn run_taking<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Result<Option<RunId>> {
@@ -157,7 +157,7 @@ pub(crate) fn announced<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId
     if !is_run_of(rows, tenant, run)? {
         return Ok(StreamedText::default());
     }
-    Ok(said(rows.deltas(run)?))
+    Ok(join_deltas(rows.deltas(run)?))
 }
 
 pub(crate) fn journal<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>> {

@@ -448,13 +448,13 @@ pub trait Announces: Reads {
     /// Whether a run is its agent's active one under this epoch.
     fn is_active(&mut self, agent: &AgentKey, run: RunId, epoch: Epoch) -> Result<bool>;
     /// The number of chunks that are stored of a run's streamed text.
-    fn pieces_standing(&self, run: RunId) -> Result<u32>;
+    fn stored_chunks(&self, run: RunId) -> Result<u32>;
     /// Appends a batch to the stored deltas of its run.
-    fn insert_delta(&mut self, words: &Announcement) -> Result<()>;
+    fn insert_delta(&mut self, batch: &Announcement) -> Result<()>;
 }
 
 /// The error of a write whose key exists already.
-pub(crate) fn stands_already(what: &str) -> StoreError {
+pub(crate) fn exists_already(what: &str) -> StoreError {
     StoreError::Corrupt(format!("{what} stands already"))
 }
 

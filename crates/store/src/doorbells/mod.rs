@@ -20,7 +20,7 @@ pub use notify::{Notify, NotifyError};
 /// Rings that wait to be sent. Further ones are dropped.
 const WAITING_MAX: usize = 4096;
 /// Received rings that wait to be handled. Further ones are dropped.
-const HEARD_MAX: usize = 4096;
+const RECEIVED_MAX: usize = 4096;
 /// The longest message in bytes. PostgreSQL takes no more than 8000.
 const BATCH_BYTES_MAX: usize = 7900;
 /// The pause after a message, so that rings in quick succession are sent together. The first ring after a pause is sent at once.
@@ -28,15 +28,15 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// Hands on the rings of other processes. Rings that the receiver does not take fast enough are dropped.
 #[derive(Clone)]
-struct Heard {
+struct RingForwarder {
     own: NodeId,
     rings: mpsc::Sender<Ring>,
 }
 
-impl Heard {
+impl RingForwarder {
     fn new(own: NodeId) -> (Self, mpsc::Receiver<Ring>) {
-        let (rings, heard) = mpsc::channel(HEARD_MAX);
-        (Heard { own, rings }, heard)
+        let (rings, received) = mpsc::channel(RECEIVED_MAX);
+        (RingForwarder { own, rings }, received)
     }
 
     /// Handles a message. It may come from anyone who can reach the subject or channel, so that an invalid one is ignored.

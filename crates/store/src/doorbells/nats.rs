@@ -24,7 +24,7 @@ use tokio::{
 };
 use windlass_ports::{Doorbell, NodeId, Published, Publisher, Ring};
 
-use super::{Heard, PAUSE, link::Link, waiting::Waiting};
+use super::{RingForwarder, PAUSE, link::Link, waiting::Waiting};
 use address::Address;
 
 /// How long the confirmation of a page may take.
@@ -32,7 +32,7 @@ const CONFIRM_MAX: Duration = Duration::from_secs(10);
 /// The interval of pings on a silent connection. After two pings without an answer it counts as broken.
 const PING_PAUSE: Duration = Duration::from_secs(10);
 /// The longest pause between two attempts to connect.
-const TRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Received messages that wait to be read. Further ones are dropped.
 const MESSAGES_MAX: usize = 1024;
 
@@ -103,8 +103,8 @@ impl Nats {
         let echo = client.subscribe(subject.clone()).await.map_err(|error| failed(&error))?;
         let bells = client.subscribe(bell.clone()).await.map_err(|error| failed(&error))?;
         let waiting = Arc::new(Waiting::default());
-        let (heard, rings) = Heard::new(node);
-        let tasks = [tokio::spawn(listen(bells, heard)), tokio::spawn(ring(client.clone(), bell, node, waiting.clone()))];
+        let (forwarder, rings) = RingForwarder::new(node);
+        let tasks = [tokio::spawn(listen(bells, forwarder)), tokio::spawn(ring(client.clone(), bell, node, waiting.clone()))];
         let pages = Mutex::new(Pages { echo, subject, last: 0 });
         Ok((Arc::new(Nats { client, prefix: prefix.to_owned(), waiting, pages, connection, tasks, _thread: thread }), rings))
     }
@@ -174,15 +174,15 @@ impl Publisher for Nats {
 /// Connects on a thread of its own, where the client's tasks run one at a time, in the order in which they were woken.
 async fn connect_alone(options: ConnectOptions, servers: Vec<ServerAddr>) -> Result<(Client, oneshot::Sender<()>), BoxError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (tell, told) = oneshot::channel();
+    let (reply, connected) = oneshot::channel();
     let (life, over) = oneshot::channel();
     let run = async move {
         // Without a receiver the caller has given up, and the connection ends, too.
-        let _ = tell.send(options.connect(servers).await);
+        let _ = reply.send(options.connect(servers).await);
         let _ = over.await;
     };
     std::thread::Builder::new().name("nats".to_owned()).spawn(move || runtime.block_on(run))?;
-    Ok((told.await??, life))
+    Ok((connected.await??, life))
 }
 
 fn options(prefix: &str, connection: Arc<Connection>) -> ConnectOptions {
@@ -193,9 +193,9 @@ fn options(prefix: &str, connection: Arc<Connection>) -> ConnectOptions {
         .subscription_capacity(MESSAGES_MAX)
         // A user that may use everything below the prefix needs no further permission.
         .custom_inbox_prefix(format!("{prefix}._echo"))
-        .reconnect_delay_callback(|tries| TRY_PAUSE_MAX.min(Duration::from_millis(1 << tries.min(10))))
+        .reconnect_delay_callback(|attempts| RETRY_PAUSE_MAX.min(Duration::from_millis(1 << attempts.min(10))))
         .event_callback(move |event| {
-            connection.tell(&event);
+            connection.handle_event(&event);
             std::future::ready(())
         })
 }
@@ -224,7 +224,7 @@ impl Connection {
     }
 
     /// Writes the log, two lines even if a server is gone for hours. Notifies those that wait for an answer.
-    fn tell(&self, event: &Event) {
+    fn handle_event(&self, event: &Event) {
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::Connected => {
@@ -242,9 +242,9 @@ impl Connection {
                     tracing::warn!(%error, "NATS refuses something");
                 }
                 // A ring has no confirmation: its refusal says nothing about a page.
-                let words = error.to_string();
-                if !words.contains(&self.bell) {
-                    self.refused.send_replace(words);
+                let text = error.to_string();
+                if !text.contains(&self.bell) {
+                    self.refused.send_replace(text);
                 }
             }
             Event::LameDuckMode | Event::Draining | Event::Closed | Event::SlowConsumer(_) => {}
@@ -252,9 +252,9 @@ impl Connection {
     }
 }
 
-async fn listen(mut bells: Subscriber, heard: Heard) {
+async fn listen(mut bells: Subscriber, forwarder: RingForwarder) {
     while let Some(message) = bells.next().await {
-        heard.message(&message.payload);
+        forwarder.message(&message.payload);
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_postgres::{AsyncMessage, Client, Statement};
 use windlass_ports::{Doorbell, NodeId, Ring};
 
-use super::{Heard, PAUSE, link::Link, waiting::Waiting};
+use super::{RingForwarder, PAUSE, link::Link, waiting::Waiting};
 use crate::postgres::Endpoint;
 
 const CHANNEL: &str = "windlass";
@@ -19,8 +19,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// When a silent connection is checked.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// The first and the longest pause between two attempts to connect.
-const TRY_PAUSE: Duration = Duration::from_millis(50);
-const TRY_PAUSE_MAX: Duration = Duration::from_secs(2);
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// The address of the database is invalid. It is not repeated, because it may have a password.
 #[derive(Debug, thiserror::Error)]
@@ -39,8 +39,8 @@ impl Notify {
         let mut endpoint = Endpoint::read(url).map_err(|error| NotifyError(error.to_string()))?;
         endpoint.config.application_name("windlass doorbell").connect_timeout(ANSWER_MAX).keepalives_idle(KEEPALIVE);
         let waiting = Arc::new(Waiting::default());
-        let (heard, rings) = Heard::new(node);
-        let tasks = [tokio::spawn(listen(endpoint.clone(), heard)), tokio::spawn(ring(endpoint, node, waiting.clone()))];
+        let (forwarder, rings) = RingForwarder::new(node);
+        let tasks = [tokio::spawn(listen(endpoint.clone(), forwarder)), tokio::spawn(ring(endpoint, node, waiting.clone()))];
         Ok((Arc::new(Notify { waiting, tasks }), rings))
     }
 }
@@ -62,22 +62,22 @@ struct Pauses(Duration);
 
 impl Pauses {
     fn new() -> Self {
-        Pauses(TRY_PAUSE)
+        Pauses(RETRY_PAUSE)
     }
 
     async fn pause(&mut self) {
         tokio::time::sleep(self.0).await;
-        self.0 = (self.0 * 2).min(TRY_PAUSE_MAX);
+        self.0 = (self.0 * 2).min(RETRY_PAUSE_MAX);
     }
 }
 
-async fn listen(endpoint: Endpoint, heard: Heard) {
+async fn listen(endpoint: Endpoint, forwarder: RingForwarder) {
     let mut link = Link::new("LISTEN");
     let mut pauses = Pauses::new();
     loop {
-        let why = match listen_once(&endpoint, &heard, &mut link, &mut pauses).await {
+        let why = match listen_once(&endpoint, &forwarder, &mut link, &mut pauses).await {
             Ok(()) => "the connection was closed".to_owned(),
-            Err(error) => words(&error),
+            Err(error) => error_text(&error),
         };
         link.down(why);
         pauses.pause().await;
@@ -85,7 +85,7 @@ async fn listen(endpoint: Endpoint, heard: Heard) {
 }
 
 /// Listens until the connection ends.
-async fn listen_once(endpoint: &Endpoint, heard: &Heard, link: &mut Link, pauses: &mut Pauses) -> Result<(), tokio_postgres::Error> {
+async fn listen_once(endpoint: &Endpoint, forwarder: &RingForwarder, link: &mut Link, pauses: &mut Pauses) -> Result<(), tokio_postgres::Error> {
     let (client, mut messages) = endpoint.listener().await?;
     let listen = format!("LISTEN {CHANNEL}");
     let listening = client.batch_execute(&listen);
@@ -100,7 +100,7 @@ async fn listen_once(endpoint: &Endpoint, heard: &Heard, link: &mut Link, pauses
                 link.up();
             }
             message = messages.next() => match message {
-                Some(Ok(AsyncMessage::Notification(note))) => heard.message(note.payload().as_bytes()),
+                Some(Ok(AsyncMessage::Notification(notification))) => forwarder.message(notification.payload().as_bytes()),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error),
                 None => return Ok(()),
@@ -131,7 +131,7 @@ async fn ring(endpoint: Endpoint, node: NodeId, waiting: Arc<Waiting>) {
                 link.down(
                     failed.map_or_else(
                         |_| "it does not answer".to_owned(),
-                        |sent| sent.err().map_or_else(String::new, |error| words(&error)),
+                        |sent| sent.err().map_or_else(String::new, |error| error_text(&error)),
                     ),
                 );
                 bell = None;
@@ -159,7 +159,7 @@ async fn connect(endpoint: &Endpoint) -> Result<Bell, tokio_postgres::Error> {
 }
 
 /// An error with its sources, because the outermost one says little.
-fn words(error: &tokio_postgres::Error) -> String {
+fn error_text(error: &tokio_postgres::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),

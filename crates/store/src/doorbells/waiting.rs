@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_fits_nowhere_stops_nobody() {
+    async fn a_ring_that_fits_no_message_blocks_no_other() {
         let waiting = Waiting::default();
         waiting.put(ring(&"x".repeat(9000)));
         waiting.put(ring("a"));

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_nothing() {
+    fn an_invalid_message_is_ignored() {
         let long = format!("[1,[[\"agent\",\"t\",\"{}\"]]]", "x".repeat(2000));
         let huge = format!("[1,[{}]]", vec!["[\"agent\",\"t\",\"a\"]"; 1000].join(","));
         for text in ["", "x", "[]", "{}", "null", "[1]", "[-1,[]]", "[1,[[\"agent\",\"t\"]]]", "[1,[[1,2,3]]]", "[1,[]]x", &huge] {

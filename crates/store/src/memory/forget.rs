@@ -50,9 +50,9 @@ impl MemoryStore {
     }
 
     /// Records that a run of another store inherits the calls of a run here. If a run has inherited them before, it is returned.
-    pub(crate) fn give_calls(&self, tenant: &Tenant, left: RunId, to: RunId) -> Result<Option<RunId>> {
+    pub(crate) fn give_calls(&self, tenant: &Tenant, abandoned: RunId, to: RunId) -> Result<Option<RunId>> {
         self.write(|rows| {
-            let key = (tenant.clone(), left);
+            let key = (tenant.clone(), abandoned);
             if let Some(taker) = rows.takers.get(&key).filter(|taker| **taker != to) {
                 return Ok(Some(*taker));
             }
@@ -62,9 +62,9 @@ impl MemoryStore {
     }
 
     /// Undoes `give_calls`, because the run that was to inherit the calls was not recorded.
-    pub(crate) fn take_calls_back(&self, tenant: &Tenant, left: RunId) -> Result<()> {
+    pub(crate) fn undo_give_calls(&self, tenant: &Tenant, abandoned: RunId) -> Result<()> {
         self.write(|rows| {
-            rows.takers.remove(&(tenant.clone(), left));
+            rows.takers.remove(&(tenant.clone(), abandoned));
             Ok(())
         })
     }
@@ -75,8 +75,8 @@ impl MemoryStore {
     }
 
     /// The run that inherited a run's calls, in this store or another one.
-    pub(crate) fn taker(&self, tenant: &Tenant, left: RunId) -> Result<Option<RunId>> {
-        self.read(|rows| Ok(rows.takers.get(&(tenant.clone(), left)).copied()))
+    pub(crate) fn taker(&self, tenant: &Tenant, abandoned: RunId) -> Result<Option<RunId>> {
+        self.read(|rows| Ok(rows.takers.get(&(tenant.clone(), abandoned)).copied()))
     }
 }
 
@@ -109,15 +109,15 @@ impl MemoryRows {
         self.ordinals.remove(&(agent.clone(), row.brief.ordinal));
         self.heads.remove(agent);
         self.takers.remove(&(tenant.clone(), run));
-        row.takes.into_iter().for_each(|left| self.takers.remove(&(tenant.clone(), left)));
+        row.takes.into_iter().for_each(|abandoned| self.takers.remove(&(tenant.clone(), abandoned)));
         if let Some(key) = &row.dedupe {
             self.dedupes.remove(&(tenant.clone(), key.clone()));
         }
         self.erase_answers(run, tenant);
         let numbers: Vec<_> = self.journal.range((run, 0)..=(run, u64::MAX)).map(|(key, _)| *key).collect();
         numbers.iter().for_each(|key| self.journal.remove(key));
-        let words: Vec<_> = self.deltas.range((run, 0)..=(run, u32::MAX)).map(|(key, _)| *key).collect();
-        words.iter().for_each(|key| self.deltas.remove(key));
+        let batches: Vec<_> = self.deltas.range((run, 0)..=(run, u32::MAX)).map(|(key, _)| *key).collect();
+        batches.iter().for_each(|key| self.deltas.remove(key));
         if row.manifest != NO_MANIFEST {
             self.release_manifest(tenant, row.manifest);
         }

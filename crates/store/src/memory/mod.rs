@@ -91,8 +91,8 @@ impl Store for MemoryStore {
         self.write(|rows| verbs::commit(rows, self.options, &guard, &commit))
     }
 
-    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
-        self.write(|rows| verbs::announce(rows, &words))
+    async fn announce(&self, batch: Announcement) -> Result<(), StoreError> {
+        self.write(|rows| verbs::announce(rows, &batch))
     }
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {

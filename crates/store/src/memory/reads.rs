@@ -102,10 +102,10 @@ impl Reads for MemoryRows {
         let ordinal = |row: &MessageRow| row.run.and_then(|run| self.runs.get(&run)).map_or(0, |run| run.brief.ordinal);
         let after = self.inbox.get(&(agent.clone(), MessageId(page.after))).map_or(0, ordinal);
         let all = self.inbox.range((agent.clone(), MessageId(0))..=(agent.clone(), LAST_MESSAGE));
-        let mut told: Vec<_> = all.map(|((_, id), row)| (ordinal(row), *id, row)).collect();
-        told.retain(|(ordinal, id, _)| (*ordinal, id.0) > (after, page.after));
-        told.sort_by_key(|(ordinal, id, _)| (*ordinal, *id));
-        Ok(told.into_iter().take(page.limit).map(|(_, id, row)| (id, row.clone())).collect())
+        let mut ordered: Vec<_> = all.map(|((_, id), row)| (ordinal(row), *id, row)).collect();
+        ordered.retain(|(ordinal, id, _)| (*ordinal, id.0) > (after, page.after));
+        ordered.sort_by_key(|(ordinal, id, _)| (*ordinal, *id));
+        Ok(ordered.into_iter().take(page.limit).map(|(_, id, row)| (id, row.clone())).collect())
     }
 
     fn call(&self, run: RunId, call: CallNumber) -> Result<Option<CallRow>> {

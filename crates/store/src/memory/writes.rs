@@ -15,7 +15,7 @@ use windlass_ports::{
 use super::table::Table;
 use crate::rows::{
     Announces, AnswerRow, BoxRow, CallMove, CallRow, ConversationRow, DeltaRow, Erasure, HeadRow, ItemRow, JournalRow, MessageRow, Result,
-    Rows, RunChange, RunRow, is_missing, is_report, stands_already,
+    Rows, RunChange, RunRow, is_missing, is_report, exists_already,
 };
 
 /// The place of a waiting call in the order of claims: tenant, tool, time, run and number.
@@ -236,7 +236,7 @@ fn erase_at(row: &RunRow) -> Option<Timestamp> {
 }
 
 pub(super) fn must(is_new: bool, what: &str) -> Result<()> {
-    if is_new { Ok(()) } else { Err(stands_already(what)) }
+    if is_new { Ok(()) } else { Err(exists_already(what)) }
 }
 
 impl Rows for MemoryRows {
@@ -452,13 +452,13 @@ impl Announces for MemoryRows {
         Ok(self.heads.get(agent).is_some_and(|head| head.run == Some(run) && head.epoch == epoch))
     }
 
-    fn pieces_standing(&self, run: RunId) -> Result<u32> {
+    fn stored_chunks(&self, run: RunId) -> Result<u32> {
         let last = self.deltas.range((run, 0)..=(run, u32::MAX)).next_back();
         Ok(last.map_or(0, |(_, row)| row.first + row.pieces.0.len() as u32))
     }
 
-    fn insert_delta(&mut self, words: &Announcement) -> Result<()> {
-        let row = DeltaRow { first: words.first, pieces: words.pieces.clone(), text: words.text.clone() };
-        must(self.deltas.insert((words.run, words.first), row), "a batch of words")
+    fn insert_delta(&mut self, batch: &Announcement) -> Result<()> {
+        let row = DeltaRow { first: batch.first, pieces: batch.pieces.clone(), text: batch.text.clone() };
+        must(self.deltas.insert((batch.run, batch.first), row), "a batch of words")
     }
 }

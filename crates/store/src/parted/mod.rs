@@ -94,7 +94,7 @@ impl PartedStore {
         let is_refused =
             |outcome: &Enqueued| !matches!(outcome, Enqueued::Entered { .. } | Enqueued::Dispatched { .. } | Enqueued::Queued { .. });
         if outcome.as_ref().is_ok_and(is_refused) {
-            self.memory.take_calls_back(&tenant, left)?;
+            self.memory.undo_give_calls(&tenant, left)?;
         }
         outcome
     }
@@ -149,8 +149,8 @@ impl Store for PartedStore {
         Ok(committed)
     }
 
-    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
-        self.of(&words.agent)?.announce(words).await
+    async fn announce(&self, batch: Announcement) -> Result<(), StoreError> {
+        self.of(&batch.agent)?.announce(batch).await
     }
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {

@@ -16,18 +16,18 @@ use crate::rows::{AnswerReads, AnswerRow, AnswerRows, Result, pack_calls};
 pub(super) async fn rows(session: &Session, kind: Vec<Question>) -> Answered {
     let (mut tenants, mut keys) = (Vec::with_capacity(kind.len()), Vec::with_capacity(kind.len()));
     for question in &kind {
-        if let Question::Kept(tenant, key) = question {
+        if let Question::RecordedAnswer(tenant, key) = question {
             tenants.push(Text(tenant.as_str()));
             keys.push(Text(key));
         }
     }
     let found = keyed(session, &session.statements.answers, &[&tenants, &keys], kind.len(), Columns::answer).await?;
-    first(kind, found, |row| Answer::Kept(row.map(Box::new)))
+    first(kind, found, |row| Answer::RecordedAnswer(row.map(Box::new)))
 }
 
 impl AnswerReads for TransactionOverlay<'_> {
     fn answer(&self, tenant: &Tenant, key: &str) -> Result<Option<AnswerRow>> {
-        Ok(self.ask(Question::Kept(tenant.clone(), key.to_owned()))?.kept()?.map(|row| *row))
+        Ok(self.ask(Question::RecordedAnswer(tenant.clone(), key.to_owned()))?.recorded_answer()?.map(|row| *row))
     }
 }
 

@@ -14,40 +14,40 @@ const ROUND_TRIP_MAX: Duration = Duration::from_millis(500);
 
 /// A clock that needs no round trips: this process's monotonic clock continues from the last answer of the database.
 pub struct DatabaseClock {
-    heard: Mutex<Heard>,
+    reading: Mutex<ClockReading>,
 }
 
-struct Heard {
+struct ClockReading {
     at: Instant,
-    told_ms: i64,
+    server_ms: i64,
 }
 
 impl DatabaseClock {
-    /// Sets the clock from the answer `told_ms` to a question that was sent at `asked`. The answer has just arrived.
-    pub(super) fn new(asked: Instant, told_ms: i64) -> Self {
-        DatabaseClock { heard: Mutex::new(Heard::new(asked, told_ms)) }
+    /// Sets the clock from the answer `server_ms` to a question that was sent at `asked`. The answer has just arrived.
+    pub(super) fn new(asked: Instant, server_ms: i64) -> Self {
+        DatabaseClock { reading: Mutex::new(ClockReading::new(asked, server_ms)) }
     }
 
     /// Takes another answer. An answer that agrees with the present time changes nothing: following every estimate would move the clock
     /// back and forth by half a round trip, and the order of events in this process with it.
-    pub(super) fn hear(&self, asked: Instant, told_ms: i64) {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn adjust(&self, asked: Instant, server_ms: i64) {
+        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let round_trip = asked.elapsed();
-        let latest = told_ms + millis(round_trip) + 1;
-        if round_trip <= ROUND_TRIP_MAX && !(told_ms..=latest).contains(&heard.now_ms()) {
-            *heard = Heard::new(asked, told_ms);
+        let latest = server_ms + millis(round_trip) + 1;
+        if round_trip <= ROUND_TRIP_MAX && !(server_ms..=latest).contains(&reading.now_ms()) {
+            *reading = ClockReading::new(asked, server_ms);
         }
     }
 }
 
-impl Heard {
+impl ClockReading {
     /// The database read its clock between the question and now; the middle is the best estimate.
-    fn new(asked: Instant, told_ms: i64) -> Self {
-        Heard { at: asked + asked.elapsed() / 2, told_ms }
+    fn new(asked: Instant, server_ms: i64) -> Self {
+        ClockReading { at: asked + asked.elapsed() / 2, server_ms }
     }
 
     fn now_ms(&self) -> i64 {
-        self.told_ms + millis(self.at.elapsed())
+        self.server_ms + millis(self.at.elapsed())
     }
 }
 
@@ -57,7 +57,7 @@ fn millis(duration: Duration) -> i64 {
 
 impl Clock for DatabaseClock {
     fn now(&self) -> Timestamp {
-        Timestamp(self.heard.lock().unwrap_or_else(PoisonError::into_inner).now_ms())
+        Timestamp(self.reading.lock().unwrap_or_else(PoisonError::into_inner).now_ms())
     }
 }
 
@@ -66,18 +66,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_on_from_what_was_said() {
+    fn it_continues_from_the_last_answer() {
         let clock = DatabaseClock::new(Instant::now(), 1_000_000);
         let now = clock.now().0;
         assert!((1_000_000..1_000_400).contains(&now), "{now}");
-        clock.hear(Instant::now(), 5_000_000);
+        clock.adjust(Instant::now(), 5_000_000);
         assert!(clock.now().0 >= 5_000_000);
     }
 
     #[test]
-    fn a_slow_answer_is_not_believed() {
+    fn a_slow_answer_is_ignored() {
         let clock = DatabaseClock::new(Instant::now(), 1_000_000);
-        clock.hear(ago(ROUND_TRIP_MAX * 2), 5_000_000);
+        clock.adjust(ago(ROUND_TRIP_MAX * 2), 5_000_000);
         assert!(clock.now().0 < 2_000_000);
     }
 
@@ -86,11 +86,11 @@ mod tests {
         let clock = DatabaseClock::new(Instant::now(), 1_000_000);
         let way = ROUND_TRIP_MAX / 2;
         // Read right after the question or right before the answer: the middle would be wrong by an eighth of a second.
-        clock.hear(ago(way), 1_000_000);
+        clock.adjust(ago(way), 1_000_000);
         assert!(clock.now().0 < 1_000_050, "{:?}", clock.now());
-        clock.hear(ago(way), 1_000_000 - millis(way));
+        clock.adjust(ago(way), 1_000_000 - millis(way));
         assert!(clock.now().0 >= 1_000_000, "{:?}", clock.now());
-        clock.hear(Instant::now(), 900_000);
+        clock.adjust(Instant::now(), 900_000);
         assert!(clock.now().0 < 900_400, "what does not agree is believed");
     }
 

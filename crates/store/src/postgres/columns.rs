@@ -155,11 +155,11 @@ impl Columns {
         }
     }
 
-    fn word<T>(&self, parse: impl Fn(&str) -> Option<T>) -> Result<T> {
-        self.maybe_word(parse)?.ok_or_else(|| nonsense("a word is missing"))
+    fn variant<T>(&self, parse: impl Fn(&str) -> Option<T>) -> Result<T> {
+        self.maybe_variant(parse)?.ok_or_else(|| nonsense("a word is missing"))
     }
 
-    fn maybe_word<T>(&self, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
+    fn maybe_variant<T>(&self, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
         match self.get::<Option<&str>>()? {
             None => Ok(None),
             Some(text) => parse(text).map(Some).ok_or_else(|| nonsense("an unknown word")),
@@ -174,7 +174,7 @@ impl Columns {
 
     pub(super) fn head(&self) -> Result<HeadRow> {
         Ok(HeadRow {
-            status: self.word(HeadStatus::parse)?,
+            status: self.variant(HeadStatus::parse)?,
             epoch: Epoch(self.count()?),
             seq: Seq(self.count()?),
             run: self.maybe_id(RunId::from_slice)?,
@@ -195,7 +195,7 @@ impl Columns {
             run: self.id(RunId::from_slice)?,
             agent: self.agent()?,
             ordinal: self.count()?,
-            status: self.word(RunStatus::parse)?,
+            status: self.variant(RunStatus::parse)?,
             epoch: self.maybe_epoch()?,
             message: MessageId(self.count()?),
             agent_name: self.maybe_text()?.map(|name| name.as_str().into()),
@@ -205,7 +205,7 @@ impl Columns {
     pub(super) fn run(&self) -> Result<RunRow> {
         Ok(RunRow {
             brief: self.brief()?,
-            kind: self.word(MessageKind::parse)?,
+            kind: self.variant(MessageKind::parse)?,
             dedupe: self.maybe_text()?,
             manifest: self.bytes()?,
             context: self.id(BoxId::from_slice)?,
@@ -241,7 +241,7 @@ impl Columns {
     }
 
     pub(super) fn delta(&self) -> Result<DeltaRow> {
-        let (first, pieces) = (self.small()?, self.word(ChunkLengths::decode)?);
+        let (first, pieces) = (self.small()?, self.variant(ChunkLengths::decode)?);
         let text = std::str::from_utf8(self.get()?).map_err(|_| nonsense("announced words are no text"))?;
         Ok(DeltaRow { first, pieces, text: text.to_owned() })
     }
@@ -249,14 +249,14 @@ impl Columns {
     pub(super) fn message(&self) -> Result<(MessageId, MessageRow)> {
         let id = MessageId(self.count()?);
         let row = MessageRow {
-            kind: self.word(MessageKind::parse)?,
-            status: self.word(MessageStatus::parse)?,
+            kind: self.variant(MessageKind::parse)?,
+            status: self.variant(MessageStatus::parse)?,
             run: self.maybe_id(RunId::from_slice)?,
             epoch: self.maybe_epoch()?,
             call: self.maybe_call()?,
             item: self.maybe_id(ItemId::from_slice)?,
-            outcome: self.maybe_word(TaskStatus::parse)?,
-            after: self.maybe_word(spelling::parse_after)?,
+            outcome: self.maybe_variant(TaskStatus::parse)?,
+            after: self.maybe_variant(spelling::parse_after)?,
             source: self.maybe_text()?,
             reason: self.maybe_text()?,
             created_at: self.time()?,
@@ -277,9 +277,9 @@ impl Columns {
             call: CallNumber(self.small()?),
             iteration: self.small()?,
             tool: ToolName::from(self.text()?.as_str()),
-            route: self.word(spelling::parse_route)?,
-            effect: self.word(spelling::parse_effect)?,
-            status: self.word(CallStatus::parse)?,
+            route: self.variant(spelling::parse_route)?,
+            effect: self.variant(spelling::parse_effect)?,
+            status: self.variant(CallStatus::parse)?,
             created_at: self.time()?,
             deadline: self.time()?,
             item: self.id(ItemId::from_slice)?,
@@ -292,7 +292,7 @@ impl Columns {
     }
 
     pub(super) fn item(&self) -> Result<ItemRow> {
-        Ok(ItemRow { id: self.id(ItemId::from_slice)?, kind: self.word(ItemKind::parse)?, hash: self.bytes()?, content: self.content()? })
+        Ok(ItemRow { id: self.id(ItemId::from_slice)?, kind: self.variant(ItemKind::parse)?, hash: self.bytes()?, content: self.content()? })
     }
 
     pub(super) fn found_box(&self) -> Result<BoxRow> {

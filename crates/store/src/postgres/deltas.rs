@@ -29,7 +29,7 @@ pub(super) struct Deltas {
 }
 
 struct Request {
-    words: Announcement,
+    deltas: Announcement,
     reply: oneshot::Sender<Result<()>>,
 }
 
@@ -41,17 +41,17 @@ impl Deltas {
         tokio::spawn(async move {
             let mut later = VecDeque::new();
             while let Some(batch) = next_batch(&mut waiting, &mut later).await {
-                keep_all(&link, batch).await;
+                store_all(&link, batch).await;
             }
         });
         Deltas { queue }
     }
 
     /// Stores a batch of deltas. Returns when they are on disk.
-    pub(super) async fn announce(&self, words: Announcement) -> Result<()> {
-        verbs::check_pieces(&words)?;
+    pub(super) async fn announce(&self, deltas: Announcement) -> Result<()> {
+        verbs::check_chunks(&deltas)?;
         let (reply, answer) = oneshot::channel();
-        self.queue.send(Request { words, reply }).await.map_err(|_| gone())?;
+        self.queue.send(Request { deltas, reply }).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 }
@@ -61,10 +61,10 @@ impl Deltas {
 async fn next_batch(waiting: &mut mpsc::Receiver<Request>, later: &mut VecDeque<Request>) -> Option<BTreeMap<AgentKey, Request>> {
     let mut batch = BTreeMap::new();
     let mut put = |request: Request, later: &mut VecDeque<Request>| {
-        if batch.len() == BATCH_MAX || batch.contains_key(&request.words.agent) {
+        if batch.len() == BATCH_MAX || batch.contains_key(&request.deltas.agent) {
             later.push_back(request);
         } else {
-            batch.insert(request.words.agent.clone(), request);
+            batch.insert(request.deltas.agent.clone(), request);
         }
         batch.len() < BATCH_MAX && later.len() < BATCH_MAX
     };
@@ -82,21 +82,21 @@ async fn next_batch(waiting: &mut mpsc::Receiver<Request>, later: &mut VecDeque<
 }
 
 /// Stores the batches and answers their senders. The same deltas again change nothing, so that a lost connection leaves no doubt.
-async fn keep_all(link: &Link, batch: BTreeMap<AgentKey, Request>) {
-    let (words, replies): (Vec<_>, Vec<_>) = batch.into_values().map(|request| (request.words, request.reply)).unzip();
-    let outcomes = match keep(link, &words).await {
+async fn store_all(link: &Link, batch: BTreeMap<AgentKey, Request>) {
+    let (deltas, replies): (Vec<_>, Vec<_>) = batch.into_values().map(|request| (request.deltas, request.reply)).unzip();
+    let outcomes = match store_batches(link, &deltas).await {
         Ok(outcomes) => outcomes,
         // A batch that the database can't store must not make the others fail.
-        Err(StoreError::Corrupt(_)) if words.len() > 1 => {
-            let mut outcomes = Vec::with_capacity(words.len());
-            for alone in &words {
-                let kept = keep(link, std::slice::from_ref(alone)).await;
+        Err(StoreError::Corrupt(_)) if deltas.len() > 1 => {
+            let mut outcomes = Vec::with_capacity(deltas.len());
+            for alone in &deltas {
+                let kept = store_batches(link, std::slice::from_ref(alone)).await;
                 outcomes.push(kept.and_then(|mut outcome| outcome.pop().unwrap_or_else(|| Err(gone()))));
             }
             outcomes
         }
-        Err(StoreError::Corrupt(what)) => words.iter().map(|_| Err(StoreError::Corrupt(what.clone()))).collect(),
-        Err(error) => words.iter().map(|_| Err(StoreError::Unavailable(error.to_string()))).collect(),
+        Err(StoreError::Corrupt(what)) => deltas.iter().map(|_| Err(StoreError::Corrupt(what.clone()))).collect(),
+        Err(error) => deltas.iter().map(|_| Err(StoreError::Unavailable(error.to_string()))).collect(),
     };
     for (reply, outcome) in replies.into_iter().zip(outcomes) {
         // The sender may be gone; the deltas are stored all the same.
@@ -104,23 +104,23 @@ async fn keep_all(link: &Link, batch: BTreeMap<AgentKey, Request>) {
     }
 }
 
-async fn keep(link: &Link, words: &[Announcement]) -> Result<Vec<Result<()>>> {
-    link.ask(|session| async move { announce(&session, words).await }).await
+async fn store_batches(link: &Link, deltas: &[Announcement]) -> Result<Vec<Result<()>>> {
+    link.ask(|session| async move { announce(&session, deltas).await }).await
 }
 
 /// Stores the batches that follow the stored chunks of their run, and gives the outcome of each.
-async fn announce(session: &Session, words: &[Announcement]) -> Result<Vec<Result<()>>, PgError> {
-    let tenants: Vec<Text<'_>> = words.iter().map(|words| Text(words.agent.tenant.as_str())).collect();
-    let agents: Vec<Text<'_>> = words.iter().map(|words| Text(words.agent.agent.as_str())).collect();
-    let runs: Vec<&[u8]> = words.iter().map(|words| words.run.as_bytes().as_slice()).collect();
-    let epochs: Vec<i64> = words.iter().map(|words| int(words.epoch.0)).collect();
-    let firsts: Vec<i64> = words.iter().map(|words| i64::from(words.first)).collect();
-    let counts: Vec<i64> = words.iter().map(|words| words.pieces.0.len() as i64).collect();
-    let pieces: Vec<String> = words.iter().map(|words| words.pieces.encode()).collect();
-    let texts: Vec<&[u8]> = words.iter().map(|words| words.text.as_bytes()).collect();
+async fn announce(session: &Session, deltas: &[Announcement]) -> Result<Vec<Result<()>>, PgError> {
+    let tenants: Vec<Text<'_>> = deltas.iter().map(|deltas| Text(deltas.agent.tenant.as_str())).collect();
+    let agents: Vec<Text<'_>> = deltas.iter().map(|deltas| Text(deltas.agent.agent.as_str())).collect();
+    let runs: Vec<&[u8]> = deltas.iter().map(|deltas| deltas.run.as_bytes().as_slice()).collect();
+    let epochs: Vec<i64> = deltas.iter().map(|deltas| int(deltas.epoch.0)).collect();
+    let firsts: Vec<i64> = deltas.iter().map(|deltas| i64::from(deltas.first)).collect();
+    let counts: Vec<i64> = deltas.iter().map(|deltas| deltas.pieces.0.len() as i64).collect();
+    let pieces: Vec<String> = deltas.iter().map(|deltas| deltas.pieces.encode()).collect();
+    let texts: Vec<&[u8]> = deltas.iter().map(|deltas| deltas.text.as_bytes()).collect();
     let params: [&(dyn tokio_postgres::types::ToSql + Sync); 8] = [&tenants, &agents, &runs, &epochs, &firsts, &counts, &pieces, &texts];
     // For each batch that is not fenced, the number of chunks before it; and the number of rows that were stored for all.
-    let mut standing: Vec<Option<u64>> = vec![None; words.len()];
+    let mut standing: Vec<Option<u64>> = vec![None; deltas.len()];
     let mut stored = 0;
     for row in session.client.query(&session.statements.announce, &params).await? {
         let columns = Columns::of(row);
@@ -128,15 +128,15 @@ async fn announce(session: &Session, words: &[Announcement]) -> Result<Vec<Resul
         standing[place] = Some(columns.count()?);
         stored = columns.count()?;
     }
-    let continues = |(words, standing): (&Announcement, &Option<u64>)| *standing == Some(words.first.into());
-    let continuing = words.iter().zip(&standing).filter(|both| continues(*both) && !both.0.pieces.is_empty()).count() as u64;
-    let mut outcomes = Vec::with_capacity(words.len());
-    for (words, standing) in words.iter().zip(&standing) {
+    let continues = |(deltas, standing): (&Announcement, &Option<u64>)| *standing == Some(deltas.first.into());
+    let continuing = deltas.iter().zip(&standing).filter(|both| continues(*both) && !both.0.pieces.is_empty()).count() as u64;
+    let mut outcomes = Vec::with_capacity(deltas.len());
+    for (deltas, standing) in deltas.iter().zip(&standing) {
         outcomes.push(match standing {
             None => Err(StoreError::Fenced),
             // Fewer rows than expected: a connection that was lost has stored some of them just now.
-            Some(_) if continues((words, standing)) && stored == continuing => Ok(()),
-            Some(_) => verbs::check_same(&verbs::said(delta_rows(session, words.run).await?), words),
+            Some(_) if continues((deltas, standing)) && stored == continuing => Ok(()),
+            Some(_) => verbs::check_same(&verbs::join_deltas(delta_rows(session, deltas.run).await?), deltas),
         });
     }
     Ok(outcomes)

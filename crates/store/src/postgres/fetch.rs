@@ -108,7 +108,7 @@ async fn answer(session: &Session, kind: Vec<Question>, depth: Depth) -> Answere
         Question::Outbox(_) => outbox(session, kind).await,
         Question::Conversation(_) => conversations::rows(session, kind).await,
         Question::ConversationParts(_) => conversations::parts(session, kind).await,
-        Question::Kept(..) => answers::rows(session, kind).await,
+        Question::RecordedAnswer(..) => answers::rows(session, kind).await,
         Question::OpenRequests(..) => requests::rows(session, kind).await,
         Question::Runs(..) => lists::runs(session, kind).await,
         Question::AgentNames { .. } => lists::agent_names(session, kind).await,

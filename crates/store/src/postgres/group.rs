@@ -112,7 +112,7 @@ impl WriteConnection {
     /// Runs a verb outside of any transaction, to discover what it reads. True if it ended and wrote nothing: then its answer is valid.
     pub(super) async fn discover_reads(&mut self, member: &mut dyn Member) -> Result<(Opening, bool), PgError> {
         let session = self.ready().await?;
-        let (mut answers, nobody) = (Answers::new(), BTreeMap::new());
+        let (mut answers, no_changes) = (Answers::new(), BTreeMap::new());
         // Numbers that were not reserved: what is written here is discarded.
         let drawn: Vec<u64> = (0..member.wants().numbers as u64).collect();
         let mut known: BTreeSet<Question> = member.wants().questions.iter().cloned().collect();
@@ -121,7 +121,7 @@ impl WriteConnection {
             let next = follow_ups(&found);
             answers.extend(found);
             answers.extend(fetch(session, next, Depth::Box).await?);
-            let mut overlay = TransactionOverlay::new(&answers, &nobody, &drawn);
+            let mut overlay = TransactionOverlay::new(&answers, &no_changes, &drawn);
             member.apply(&mut overlay);
             let (missing, _, write_set) = overlay.into_parts();
             if missing.is_empty() {

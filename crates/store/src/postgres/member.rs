@@ -61,7 +61,7 @@ impl Wants {
     pub(super) fn of_commit(agent: &AgentKey, commit: &Commit) -> Self {
         let mut wants = Wants::of_agent(agent).with_commit(agent, commit);
         wants.questions.extend(commit.consumed.iter().map(|id| Question::Message(agent.clone(), *id)));
-        if !commit.state.has_ended() && verbs::may_be_held(commit) {
+        if !commit.state.has_ended() && verbs::may_be_claimed(commit) {
             wants.questions.push(Question::Claims(commit.run));
         }
         wants
@@ -104,7 +104,7 @@ impl Wants {
         let mut wants = Wants::default().with_items(&pack.items);
         wants
             .questions
-            .extend(pack.key.iter().map(|request| Question::Kept(pack.tenant.clone(), codec::key_hash(&pack.tenant, &request.key))));
+            .extend(pack.key.iter().map(|request| Question::RecordedAnswer(pack.tenant.clone(), codec::key_hash(&pack.tenant, &request.key))));
         wants.questions.extend(pack.from.iter().flat_map(|range| [Question::Box(range.id), Question::BoxLength(range.id)]));
         wants
     }
@@ -118,7 +118,7 @@ impl Wants {
     fn with_commit(self, agent: &AgentKey, commit: &Commit) -> Self {
         let mut wants = self.with_items(&commit.items);
         let requests = commit.messages.iter().filter_map(|message| message.key.as_ref());
-        wants.questions.extend(requests.map(|request| Question::Kept(agent.tenant.clone(), codec::key_hash(&agent.tenant, &request.key))));
+        wants.questions.extend(requests.map(|request| Question::RecordedAnswer(agent.tenant.clone(), codec::key_hash(&agent.tenant, &request.key))));
         wants.assumed.extend(reports(commit.run, commit).map(|report| (report, Answer::Number(None))));
         wants.numbers += commit.messages.len();
         wants

@@ -186,8 +186,8 @@ impl Store for PostgresStore {
         self.writer(&guard.agent).write(wants, move |rows| verbs::commit(rows, options, &guard, &commit)).await
     }
 
-    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
-        self.deltas.announce(words).await
+    async fn announce(&self, batch: Announcement) -> Result<(), StoreError> {
+        self.deltas.announce(batch).await
     }
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
@@ -326,8 +326,8 @@ impl Store for PostgresStore {
 
 async fn beat(session: &Session, clock: &DatabaseClock, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, PgError> {
     let asked = Instant::now();
-    let told = session.client.query_one(&session.statements.beat, &[&int(node.0), &int(lease_ms)]).await?;
-    clock.hear(asked, told.try_get(0)?);
+    let answer = session.client.query_one(&session.statements.beat, &[&int(node.0), &int(lease_ms)]).await?;
+    clock.adjust(asked, answer.try_get(0)?);
     let lost = session.client.query(&session.statements.lost_nodes, &[]).await?;
     lost.iter().map(|row| Ok(NodeId(row.try_get::<_, i64>(0)?.unsigned_abs()))).collect()
 }

@@ -224,7 +224,7 @@ async fn begin_node(client: &Client) -> Result<(NodeId, DatabaseClock), Postgres
     let sql = "INSERT INTO nodes (alive_until) VALUES (clock_timestamp() + $1::bigint * interval '1 millisecond')
                RETURNING node, (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
     let asked = Instant::now();
-    let told = client.query_one(sql, &[&FIRST_LEASE_MS]).await?;
-    let node: i64 = told.try_get(0)?;
-    Ok((NodeId(node.unsigned_abs()), DatabaseClock::new(asked, told.try_get(1)?)))
+    let row = client.query_one(sql, &[&FIRST_LEASE_MS]).await?;
+    let node: i64 = row.try_get(0)?;
+    Ok((NodeId(node.unsigned_abs()), DatabaseClock::new(asked, row.try_get(1)?)))
 }

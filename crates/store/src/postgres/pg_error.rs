@@ -40,26 +40,26 @@ impl From<StoreError> for PgError {
 
 impl From<tokio_postgres::Error> for PgError {
     fn from(error: tokio_postgres::Error) -> Self {
-        let told = error_text(&error);
+        let text = error_text(&error);
         let Some(code) = error.code() else {
             // An error without a code comes from the client library. What could not be encoded will fail again.
             let is_ours = error.to_string().starts_with("error serializing");
-            return if is_ours { PgError::Failed(StoreError::Corrupt(told)) } else { PgError::Lost(told) };
+            return if is_ours { PgError::Failed(StoreError::Corrupt(text)) } else { PgError::Lost(text) };
         };
         let again = [&SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::T_R_DEADLOCK_DETECTED, &SqlState::LOCK_NOT_AVAILABLE];
         if again.contains(&code) {
-            return PgError::Again(told);
+            return PgError::Again(text);
         }
         if is_lost(code) {
-            return PgError::Lost(told);
+            return PgError::Lost(text);
         }
         if *code == SqlState::UNIQUE_VIOLATION {
-            return PgError::KeyExists(told);
+            return PgError::KeyExists(text);
         }
         // A violated constraint or an unreadable value is corrupt data, which another attempt does not repair; any other error means that
         // the database does not take this request now.
         let is_corrupt = ["22", "23", "XX"].iter().any(|class| code.code().starts_with(class));
-        PgError::Failed(if is_corrupt { StoreError::Corrupt(told) } else { StoreError::Unavailable(told) })
+        PgError::Failed(if is_corrupt { StoreError::Corrupt(text) } else { StoreError::Unavailable(text) })
     }
 }
 
@@ -81,9 +81,9 @@ fn is_lost(code: &SqlState) -> bool {
 /// The message of the server or of the client library, without the request: values and addresses may be secret.
 pub(super) fn error_text(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
-        Some(told) => {
-            let place = told.constraint().or(told.table()).map(|name| format!(" ({name})")).unwrap_or_default();
-            format!("PostgreSQL says {}: {}{place}", told.code().code(), told.message())
+        Some(db_error) => {
+            let place = db_error.constraint().or(db_error.table()).map(|name| format!(" ({name})")).unwrap_or_default();
+            format!("PostgreSQL says {}: {}{place}", db_error.code().code(), db_error.message())
         }
         None => match std::error::Error::source(error) {
             Some(cause) => format!("PostgreSQL: {error}: {cause}"),

@@ -50,7 +50,7 @@ pub(super) enum Question {
     Outbox(usize),
     Conversation(ConversationId),
     ConversationParts(ConversationId),
-    Kept(Tenant, String),
+    RecordedAnswer(Tenant, String),
     OpenRequests(Tenant, RequestHash),
     Runs(Tenant, RunScan),
     AgentNames { tenant: Tenant, after: String, limit: usize },
@@ -82,7 +82,7 @@ pub(super) enum Answer {
     Outbox(Vec<OutboxRow>),
     Conversation(Option<Box<ConversationRow>>),
     Parts(Vec<Part>),
-    Kept(Option<Box<AnswerRow>>),
+    RecordedAnswer(Option<Box<AnswerRow>>),
     Requests(Vec<OpenRequest>),
     Runs(Vec<RunRow>),
     AgentNames(Vec<AgentSummary>),
@@ -123,7 +123,7 @@ taking! {
     outbox: Outbox => Vec<OutboxRow>;
     conversation: Conversation => Option<Box<ConversationRow>>;
     parts: Parts => Vec<Part>;
-    kept: Kept => Option<Box<AnswerRow>>;
+    recorded_answer: RecordedAnswer => Option<Box<AnswerRow>>;
     requests: Requests => Vec<OpenRequest>;
     runs: Runs => Vec<RunRow>;
     agent_names: AgentNames => Vec<AgentSummary>;

@@ -197,8 +197,8 @@ async fn read_over<T>(
 }
 
 fn run_once<T>(answers: &Answers, question: &impl Fn(&TransactionOverlay<'_>) -> Result<T>) -> (Result<T>, Vec<Question>) {
-    let nobody = std::collections::BTreeMap::new();
-    let overlay = TransactionOverlay::new(answers, &nobody, &[]);
+    let no_changes = std::collections::BTreeMap::new();
+    let overlay = TransactionOverlay::new(answers, &no_changes, &[]);
     let outcome = question(&overlay);
     (outcome, overlay.into_parts().0)
 }

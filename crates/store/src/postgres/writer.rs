@@ -61,7 +61,7 @@ impl Writer {
                 let answered = group.len();
                 measured.committed(answered, started);
                 group.into_iter().for_each(|member| member.answer());
-                gather(&waiting, answered).await;
+                yield_to_senders(&waiting, answered).await;
             }
         });
         Writer { queue }
@@ -104,7 +104,7 @@ fn recording(records: &Records) -> Option<Box<dyn Member>> {
 /// Gives the callers that were just answered time to send their next requests. Many of them have their next commit ready as soon as they
 /// have run: without this there would be two groups, one at the database while the other one computes, each half as large. There is no
 /// timer: if the processor has nothing else to do, this returns at once.
-async fn gather(waiting: &mpsc::Receiver<Box<dyn Member>>, answered: usize) {
+async fn yield_to_senders(waiting: &mpsc::Receiver<Box<dyn Member>>, answered: usize) {
     if answered == 1 {
         return;
     }

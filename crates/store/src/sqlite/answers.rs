@@ -5,7 +5,7 @@ use windlass_kernel::{RunId, Tenant};
 use windlass_ports::MessageId;
 
 use super::{
-    columns::{bytes, id, int, word},
+    columns::{bytes, id, int, variant},
     prepared::Prepared,
     statements::SqliteRows,
 };
@@ -13,7 +13,7 @@ use crate::rows::{AnswerReads, AnswerRow, AnswerRows, Result, pack_calls, unpack
 
 fn answer(row: &Row<'_>) -> rusqlite::Result<AnswerRow> {
     Ok(AnswerRow {
-        tenant: word(row, 0, |text| Some(text.into()))?,
+        tenant: variant(row, 0, |text| Some(text.into()))?,
         key: row.get(1)?,
         asked: bytes(row, 2)?,
         run: id(row, 3, RunId::from_slice)?,

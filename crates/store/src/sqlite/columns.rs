@@ -59,11 +59,11 @@ pub(super) fn maybe_id<T>(row: &Row<'_>, index: usize, read: impl Fn(&[u8]) -> O
 }
 
 /// A name from a closed list.
-pub(super) fn word<T>(row: &Row<'_>, index: usize, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<T> {
-    maybe_word(row, index, parse)?.ok_or_else(|| nonsense(index, Type::Null, "a word is missing"))
+pub(super) fn variant<T>(row: &Row<'_>, index: usize, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<T> {
+    maybe_variant(row, index, parse)?.ok_or_else(|| nonsense(index, Type::Null, "a word is missing"))
 }
 
-pub(super) fn maybe_word<T>(row: &Row<'_>, index: usize, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<Option<T>> {
+pub(super) fn maybe_variant<T>(row: &Row<'_>, index: usize, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<Option<T>> {
     match row.get_ref(index)?.as_str_or_null().map_err(|error| wrong_type(index, error))? {
         None => Ok(None),
         Some(text) => parse(text).map(Some).ok_or_else(|| nonsense(index, Type::Text, "an unknown word")),

@@ -5,7 +5,7 @@ use windlass_kernel::{BoxId, BoxRange, ConversationId, RunId};
 use windlass_ports::Part;
 
 use super::{
-    columns::{count, id, int, maybe_id, small, time, word},
+    columns::{count, id, int, maybe_id, small, time, variant},
     prepared::Prepared,
     statements::SqliteRows,
 };
@@ -16,7 +16,7 @@ fn conversation(row: &Row<'_>) -> rusqlite::Result<ConversationRow> {
     let length: Option<u32> = row.get(7)?;
     Ok(ConversationRow {
         id: id(row, 0, ConversationId::from_slice)?,
-        tenant: word(row, 1, |text| Some(text.into()))?,
+        tenant: variant(row, 1, |text| Some(text.into()))?,
         created_at: time(row, 2)?,
         metadata: row.get::<_, Vec<u8>>(3)?.into(),
         version: count(row, 4)?,

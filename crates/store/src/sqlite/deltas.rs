@@ -17,14 +17,14 @@ use windlass_kernel::{AgentKey, ChunkLengths, Epoch, RunId};
 use windlass_ports::{Announcement, StoreError};
 
 use super::{
-    columns::{fault, id, int, small, text, word},
+    columns::{fault, id, int, small, text, variant},
     prepared::Prepared,
     statements::SqliteRows,
 };
 use crate::rows::{Announces, DeltaRow, Result, is_missing};
 
 /// How often deltas are read again because they were settled or continued during the read.
-const LOOKS_MAX: usize = 100;
+const READS_MAX: usize = 100;
 
 /// Fewer settled rows are not worth a deletion.
 const SWEEP_MIN: usize = 4_096;
@@ -38,7 +38,7 @@ pub(super) type Index = Arc<Mutex<Committed>>;
 /// The content of the log, as of the last commit.
 #[derive(Debug, Default)]
 pub(super) struct Committed {
-    runs: HashMap<RunId, Standing>,
+    runs: HashMap<RunId, StoredDeltas>,
     /// The number of rows that are not settled.
     standing: usize,
     /// Settled rows and their tombstones. An erasure deletes rows that stay listed here: the later deletion then finds none.
@@ -52,21 +52,21 @@ pub(super) struct Committed {
 
 /// The deltas of one run.
 #[derive(Debug, Default)]
-struct Standing {
+struct StoredDeltas {
     rows: Vec<i64>,
     pieces: u32,
 }
 
 impl Committed {
-    fn add(&mut self, run: RunId, words: Standing) {
+    fn add(&mut self, run: RunId, deltas: StoredDeltas) {
         let standing = self.runs.entry(run).or_default();
-        self.standing += words.rows.len();
-        standing.rows.extend(words.rows);
-        standing.pieces += words.pieces;
+        self.standing += deltas.rows.len();
+        standing.rows.extend(deltas.rows);
+        standing.pieces += deltas.pieces;
     }
 
     /// Puts withdrawn deltas back.
-    fn put_back(&mut self, run: RunId, withdrawn: Standing) {
+    fn put_back(&mut self, run: RunId, withdrawn: StoredDeltas) {
         if !withdrawn.rows.is_empty() {
             self.runs.insert(run, withdrawn);
         }
@@ -91,8 +91,8 @@ pub(super) fn scan(connection: &Connection) -> rusqlite::Result<Index> {
             found.settle(run);
             found.settled.push((n, run));
         } else {
-            let pieces = word(row, 3, ChunkLengths::decode)?.0.len() as u32;
-            found.add(run, Standing { rows: vec![n], pieces });
+            let pieces = variant(row, 3, ChunkLengths::decode)?.0.len() as u32;
+            found.add(run, StoredDeltas { rows: vec![n], pieces });
         }
     }
     Ok(Arc::new(Mutex::new(found)))
@@ -115,8 +115,8 @@ struct Staged {
     /// Whether the earlier deltas are settled.
     is_settled: bool,
     /// The earlier deltas, from the moment on at which readers may find their commit in the journal.
-    withdrawn: Standing,
-    added: Standing,
+    withdrawn: StoredDeltas,
+    added: StoredDeltas,
     /// Rows of this transaction that are settled too, and their tombstones.
     settled: Vec<i64>,
 }
@@ -198,7 +198,7 @@ impl Deltas {
         let committed = self.lock()?;
         let staged = self.staged.get(&run);
         let standing = committed.runs.get(&run).filter(|_| staged.is_none_or(|staged| !staged.is_settled));
-        Some(standing.into_iter().chain(staged.map(|staged| &staged.added)).flat_map(|words| &words.rows).copied().collect())
+        Some(standing.into_iter().chain(staged.map(|staged| &staged.added)).flat_map(|deltas| &deltas.rows).copied().collect())
     }
 
     fn next(&self) -> Option<i64> {
@@ -218,14 +218,14 @@ impl Deltas {
         staged.is_settled = true;
         staged.settled.append(&mut staged.added.rows);
         staged.settled.push(n);
-        staged.added = Standing::default();
+        staged.added = StoredDeltas::default();
     }
 
     /// The numbers of all rows of a run: not settled, settled, and those of the open transaction.
-    fn ever(&self, run: RunId) -> Vec<i64> {
+    fn all_rows(&self, run: RunId) -> Vec<i64> {
         let Some(committed) = self.lock() else { return Vec::new() };
         let settled = committed.settled.iter().chain(&committed.sweeping).filter(|(_, of)| *of == run).map(|(n, _)| n);
-        let standing = committed.runs.get(&run).into_iter().flat_map(|words| &words.rows);
+        let standing = committed.runs.get(&run).into_iter().flat_map(|deltas| &deltas.rows);
         let staged = self.staged.get(&run).into_iter().flat_map(|staged| staged.added.rows.iter().chain(&staged.settled));
         settled.chain(standing).chain(staged).copied().collect()
     }
@@ -238,28 +238,28 @@ impl Deltas {
             // The lowest come first: a tombstone is deleted after the rows that it settles.
             committed.sweeping.sort_unstable_by(|one, other| other.cmp(one));
         }
-        let mut stretches: Vec<(i64, i64)> = Vec::new();
+        let mut ranges: Vec<(i64, i64)> = Vec::new();
         let next = committed.sweeping.iter().rev().take(SWEEP_MAX);
         for (n, _) in next {
-            match stretches.last_mut().filter(|(_, last)| *last + 1 == *n) {
+            match ranges.last_mut().filter(|(_, last)| *last + 1 == *n) {
                 Some((_, last)) => *last = *n,
-                None => stretches.push((*n, *n)),
+                None => ranges.push((*n, *n)),
             }
         }
         let swept = committed.sweeping.len().min(SWEEP_MAX);
         drop(committed);
         self.swept = swept;
-        stretches
+        ranges
     }
 }
 
 fn delta(row: &Row<'_>) -> rusqlite::Result<DeltaRow> {
-    Ok(DeltaRow { first: small(row, 0)?, pieces: word(row, 1, ChunkLengths::decode)?, text: text(row, 2)? })
+    Ok(DeltaRow { first: small(row, 0)?, pieces: variant(row, 1, ChunkLengths::decode)?, text: text(row, 2)? })
 }
 
 impl<P: Prepared> SqliteRows<P> {
     pub(super) fn read_deltas(&self, run: RunId) -> Result<Vec<DeltaRow>> {
-        for _ in 0..LOOKS_MAX {
+        for _ in 0..READS_MAX {
             let Some(numbers) = self.deltas.rows(run) else {
                 let sql = "SELECT first, pieces, text FROM deltas
                            WHERE run = ?1 AND n > coalesce((SELECT max(n) FROM deltas WHERE run = ?1 AND first IS NULL), 0) ORDER BY n";
@@ -271,7 +271,7 @@ impl<P: Prepared> SqliteRows<P> {
                 return Ok(whole);
             }
             // The index and the snapshot of this transaction are not from the same moment.
-            if !self.look_anew().map_err(fault)? {
+            if !self.begin_new_snapshot().map_err(fault)? {
                 return Err(is_missing("a batch of words"));
             }
         }
@@ -291,17 +291,17 @@ impl<P: Prepared> SqliteRows<P> {
     /// Deletes all rows of a run whose deltas are settled or have just been.
     pub(super) fn delete_deltas(&mut self, run: RunId) -> Result<()> {
         self.settle_deltas(run)?;
-        self.deltas.ever(run).into_iter().try_for_each(|n| self.change("DELETE FROM deltas WHERE n = ?1", [n]).map(drop))
+        self.deltas.all_rows(run).into_iter().try_for_each(|n| self.change("DELETE FROM deltas WHERE n = ?1", [n]).map(drop))
     }
 
     /// Deletes some of the settled rows from the log, if it is time to.
     pub(super) fn sweep_deltas(&mut self) -> Result<()> {
-        let stretches = self.deltas.sweep();
-        if stretches.is_empty() {
+        let ranges = self.deltas.sweep();
+        if ranges.is_empty() {
             return Ok(());
         }
         let sql = "DELETE FROM deltas WHERE n BETWEEN ?1 AND ?2";
-        self.overwriting(|rows| stretches.iter().try_for_each(|(first, last)| rows.change(sql, [first, last]).map(drop)))
+        self.overwriting(|rows| ranges.iter().try_for_each(|(first, last)| rows.change(sql, [first, last]).map(drop)))
     }
 
     #[cfg(test)]
@@ -328,15 +328,15 @@ impl<P: Prepared> Announces for SqliteRows<P> {
         Ok(is_active)
     }
 
-    fn pieces_standing(&self, run: RunId) -> Result<u32> {
+    fn stored_chunks(&self, run: RunId) -> Result<u32> {
         Ok(self.deltas.pieces(run))
     }
 
-    fn insert_delta(&mut self, words: &Announcement) -> Result<()> {
+    fn insert_delta(&mut self, batch: &Announcement) -> Result<()> {
         let n = self.next_delta()?;
         let sql = "INSERT INTO deltas (n, run, first, pieces, text) VALUES (?1, ?2, ?3, ?4, ?5)";
-        self.change(sql, params![n, words.run.as_bytes(), words.first, words.pieces.encode(), words.text.as_bytes()])?;
-        self.deltas.add(words.run, n, words.pieces.0.len() as u32);
+        self.change(sql, params![n, batch.run.as_bytes(), batch.first, batch.pieces.encode(), batch.text.as_bytes()])?;
+        self.deltas.add(batch.run, n, batch.pieces.0.len() as u32);
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use rusqlite::params;
 use windlass_kernel::{BoxId, RunId, Tenant, Timestamp};
 
 use super::{
-    columns::{id, limit as as_limit, word},
+    columns::{id, limit as as_limit, variant},
     prepared::Prepared,
     statements::SqliteRows,
 };
@@ -14,7 +14,7 @@ impl<P: Prepared> SqliteRows<P> {
     /// Runs whose time to be erased has passed, oldest first.
     pub(super) fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>> {
         let sql = "SELECT tenant, run FROM runs INDEXED BY runs_erasable WHERE erase_at <= ?1 ORDER BY erase_at, run LIMIT ?2";
-        let read = |row: &rusqlite::Row<'_>| Ok((word(row, 0, |text| Some(text.into()))?, id(row, 1, RunId::from_slice)?));
+        let read = |row: &rusqlite::Row<'_>| Ok((variant(row, 0, |text| Some(text.into()))?, id(row, 1, RunId::from_slice)?));
         self.all(sql, params![now.0, as_limit(limit)], read)
     }
 

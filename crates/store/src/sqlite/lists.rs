@@ -6,7 +6,7 @@ use windlass_kernel::{BoxId, ItemKind, RunId, Tenant};
 use windlass_ports::{AgentSummary, INSTRUCTION_BYTES_MAX, INSTRUCTION_ITEMS_MAX, RUNS_COUNTED_MAX, RunScan, RunSet};
 
 use super::{
-    columns::{count, limit as as_limit, time, word},
+    columns::{count, limit as as_limit, time, variant},
     prepared::Prepared,
     reads::{brief_columns, run, run_columns},
     statements::SqliteRows,
@@ -71,7 +71,7 @@ impl<P: Prepared> ListReads for SqliteRows<P> {
                            WHERE tenant = ?1 AND agent_name = name AND unlisted = 0 ORDER BY run DESC LIMIT 1)
                    FROM names WHERE name IS NOT NULL";
         let read = |row: &Row<'_>| {
-            Ok(AgentSummary { name: word(row, 0, |text| Some(text.into()))?, runs: count(row, 1)?, last_run_at: time(row, 2)? })
+            Ok(AgentSummary { name: variant(row, 0, |text| Some(text.into()))?, runs: count(row, 1)?, last_run_at: time(row, 2)? })
         };
         self.all(sql, params![tenant.as_str(), after, as_limit(limit), as_limit(RUNS_COUNTED_MAX)], read)
     }

@@ -7,8 +7,8 @@ mod conversations;
 mod deltas;
 mod erase;
 mod erase_tenant;
-mod folding;
-mod gathering;
+mod checkpointer;
+mod group_commit;
 mod hash_keys;
 mod lists;
 mod open;
@@ -16,7 +16,7 @@ mod prepared;
 mod readers;
 mod reads;
 mod requests;
-mod signs;
+mod heartbeats;
 mod statements;
 mod totals;
 mod truncation;
@@ -43,13 +43,13 @@ use crate::{
     rows::{Reads, Rows},
     verbs,
 };
-use folding::Folder;
+use checkpointer::CheckpointHandle;
 use readers::Readers;
 use statements::{Manifests, SqliteRows};
 use truncation::Truncation;
-use writer::{Seat, Writer};
+use writer::{WriterState, Writer};
 
-use signs::SignsOfLife;
+use heartbeats::Heartbeats;
 
 pub use open::{OpenError, create_private_folder};
 pub use vacuum::{Vacuumed, vacuum_sqlite};
@@ -63,9 +63,9 @@ pub struct SqliteStore {
     // Dropped first: the last connection to close makes a full checkpoint, and that must be the writer's.
     readers: Readers,
     writer: Writer,
-    signs: SignsOfLife,
+    heartbeats: Heartbeats,
     measured: Measured,
-    folder: Folder,
+    checkpoints: CheckpointHandle,
     truncation: Truncation,
     node: NodeId,
     id_key: [u8; 32],
@@ -89,18 +89,18 @@ impl SqliteStore {
         let manifests = Manifests::default();
         let failed = |error| OpenError::File { path: path.to_owned(), error };
         let (kept, index) = (manifests.clone(), opened.index.clone());
-        let (folder, truncation) = (opened.folding.folder(), opened.truncation.clone());
-        let seat = Seat { connection: opened.writer, node: opened.node, manifests, index: opened.index, truncation, lock: opened.lock };
+        let (checkpoints, truncation) = (opened.checkpointer.handle(), opened.truncation.clone());
+        let state = WriterState { connection: opened.writer, node: opened.node, manifests, index: opened.index, truncation, lock: opened.lock };
         let measured = Measured::default();
-        let writer = Writer::start(seat, opened.folding, measured.clone()).map_err(failed)?;
+        let writer = Writer::start(state, opened.checkpointer, measured.clone()).map_err(failed)?;
         let rows = |connection| SqliteRows::new(connection, opened.node, kept.clone(), Some(index.clone()));
         let readers = Readers::new(opened.readers.into_iter().map(rows).collect());
         Ok(SqliteStore {
             readers,
             writer,
-            signs: opened.signs,
+            heartbeats: opened.heartbeats,
             measured,
-            folder,
+            checkpoints,
             truncation: opened.truncation,
             node: opened.node,
             id_key: opened.id_key,
@@ -141,8 +141,8 @@ impl Store for SqliteStore {
         self.writer.write(move |rows| verbs::commit(rows, options, &guard, &commit)).await
     }
 
-    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
-        self.writer.write_later(move |rows| verbs::announce(rows, &words)).await
+    async fn announce(&self, batch: Announcement) -> Result<(), StoreError> {
+        self.writer.write_later(move |rows| verbs::announce(rows, &batch)).await
     }
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
@@ -160,7 +160,7 @@ impl Store for SqliteStore {
 
     async fn beat(&self, _: NodeId, _: u64) -> Result<Vec<NodeId>, StoreError> {
         // Only the process that has locked the file is alive.
-        self.signs.give();
+        self.heartbeats.record();
         Ok(Vec::new())
     }
 
@@ -219,7 +219,7 @@ impl Store for SqliteStore {
             return Ok(());
         }
         // Most of it is copied beside the writer, which then is only delayed for the rest.
-        self.folder.fold().await;
+        self.checkpoints.checkpoint().await;
         self.truncation.ask(now);
         self.writer.write(|_| Ok(())).await?;
         // The writer empties the log after that commit and before this one.
@@ -259,7 +259,7 @@ impl Store for SqliteStore {
 
     async fn lost_requests(&self, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, StoreError> {
         let found = self.readers.read(move |rows| rows.lost_requests(node, limit)).await?;
-        Ok(found.into_iter().map(|request| LostRequest { request, lost_at: self.signs.earlier }).collect())
+        Ok(found.into_iter().map(|request| LostRequest { request, lost_at: self.heartbeats.earlier }).collect())
     }
 
     async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError> {

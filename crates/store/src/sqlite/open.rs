@@ -13,9 +13,9 @@ use windlass_ports::{CanaryKey, NodeId, SealKeys};
 
 use super::{
     deltas::{self, Index},
-    folding::Folding,
+    checkpointer::Checkpointer,
     hash_keys,
-    signs::SignsOfLife,
+    heartbeats::Heartbeats,
     truncation::{Truncation, truncate},
 };
 
@@ -96,7 +96,7 @@ pub enum OpenError {
 /// An opened database. The lock is held as long as this lives.
 pub(super) struct Opened {
     pub(super) writer: Connection,
-    pub(super) folding: Folding,
+    pub(super) checkpointer: Checkpointer,
     pub(super) readers: Vec<Connection>,
     pub(super) node: NodeId,
     pub(super) id_key: [u8; 32],
@@ -104,7 +104,7 @@ pub(super) struct Opened {
     pub(super) index: Index,
     pub(super) truncation: Truncation,
     pub(super) lock: File,
-    pub(super) signs: SignsOfLife,
+    pub(super) heartbeats: Heartbeats,
 }
 
 pub(super) fn open(path: &Path, readers: usize, keys: Option<&dyn SealKeys>) -> Result<Opened, OpenError> {
@@ -128,9 +128,9 @@ pub(super) fn open(path: &Path, readers: usize, keys: Option<&dyn SealKeys>) -> 
     let id_key = writer.query_row("SELECT key FROM id_key", [], |row| row.get(0))?;
     let readers = (0..readers).map(|_| reader(path)).collect::<Result<_, _>>()?;
     let index = deltas::scan(&writer)?;
-    let folding = Folding::start(path, &mut writer)?;
-    let signs = SignsOfLife::begin(&lock).map_err(|error| OpenError::File { path: beside(path, ".lock"), error })?;
-    Ok(Opened { writer, folding, readers, node, id_key, index, truncation, lock, signs })
+    let checkpointer = Checkpointer::start(path, &mut writer)?;
+    let heartbeats = Heartbeats::begin(&lock).map_err(|error| OpenError::File { path: beside(path, ".lock"), error })?;
+    Ok(Opened { writer, checkpointer, readers, node, id_key, index, truncation, lock, heartbeats })
 }
 
 /// Refuses a schema that this program does not know.

@@ -33,19 +33,19 @@ impl Prepared for Connection {
 
 /// A connection that stays in one thread, with a statement for each place in the code. Finding a statement by the address of its text costs
 /// next to nothing; by the text itself, as the connection's own cache does, it takes a twentieth of the writer's time.
-pub(super) struct Kept<'c> {
+pub(super) struct StatementCache<'c> {
     connection: &'c Connection,
     /// By address and length of the text.
     statements: RefCell<BTreeMap<(usize, usize), Statement<'c>>>,
 }
 
-impl<'c> Kept<'c> {
+impl<'c> StatementCache<'c> {
     pub(super) fn over(connection: &'c Connection) -> Self {
-        Kept { connection, statements: RefCell::default() }
+        StatementCache { connection, statements: RefCell::default() }
     }
 }
 
-impl Prepared for Kept<'_> {
+impl Prepared for StatementCache<'_> {
     fn connection(&self) -> &Connection {
         self.connection
     }

@@ -11,7 +11,7 @@ use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, MessageStatus,
 
 use super::{
     columns::{
-        agent, bytes, count, id, int, limit as as_limit, maybe_call, maybe_epoch, maybe_id, maybe_time, maybe_word, small, time, word,
+        agent, bytes, count, id, int, limit as as_limit, maybe_call, maybe_epoch, maybe_id, maybe_time, maybe_variant, small, time, variant,
     },
     prepared::Prepared,
     statements::SqliteRows,
@@ -56,7 +56,7 @@ macro_rules! call_columns {
 
 fn head(row: &Row<'_>) -> rusqlite::Result<HeadRow> {
     Ok(HeadRow {
-        status: word(row, 0, HeadStatus::parse)?,
+        status: variant(row, 0, HeadStatus::parse)?,
         epoch: Epoch(count(row, 1)?),
         seq: Seq(count(row, 2)?),
         run: maybe_id(row, 3, RunId::from_slice)?,
@@ -76,9 +76,9 @@ fn brief(row: &Row<'_>) -> rusqlite::Result<RunBrief> {
     Ok(RunBrief {
         run: id(row, 0, RunId::from_slice)?,
         agent: agent(row, 1)?,
-        agent_name: maybe_word(row, 7, |text| Some(text.into()))?,
+        agent_name: maybe_variant(row, 7, |text| Some(text.into()))?,
         ordinal: count(row, 3)?,
-        status: word(row, 4, RunStatus::parse)?,
+        status: variant(row, 4, RunStatus::parse)?,
         epoch: maybe_epoch(row, 5)?,
         message: MessageId(count(row, 6)?),
     })
@@ -87,7 +87,7 @@ fn brief(row: &Row<'_>) -> rusqlite::Result<RunBrief> {
 pub(super) fn run(row: &Row<'_>) -> rusqlite::Result<RunRow> {
     Ok(RunRow {
         brief: brief(row)?,
-        kind: word(row, 8, MessageKind::parse)?,
+        kind: variant(row, 8, MessageKind::parse)?,
         dedupe: row.get(9)?,
         manifest: bytes(row, 10)?,
         context: id(row, 11, BoxId::from_slice)?,
@@ -116,14 +116,14 @@ fn lineage(row: &Row<'_>, at: usize) -> rusqlite::Result<Lineage> {
 
 fn message(row: &Row<'_>) -> rusqlite::Result<(MessageId, MessageRow)> {
     let message = MessageRow {
-        kind: word(row, 1, MessageKind::parse)?,
-        status: word(row, 2, MessageStatus::parse)?,
+        kind: variant(row, 1, MessageKind::parse)?,
+        status: variant(row, 2, MessageStatus::parse)?,
         run: maybe_id(row, 3, RunId::from_slice)?,
         epoch: maybe_epoch(row, 4)?,
         call: maybe_call(row, 5)?,
         item: maybe_id(row, 6, ItemId::from_slice)?,
-        outcome: maybe_word(row, 7, TaskStatus::parse)?,
-        after: maybe_word(row, 8, spelling::parse_after)?,
+        outcome: maybe_variant(row, 7, TaskStatus::parse)?,
+        after: maybe_variant(row, 8, spelling::parse_after)?,
         source: row.get(9)?,
         reason: row.get(10)?,
         created_at: time(row, 11)?,
@@ -138,10 +138,10 @@ fn call(row: &Row<'_>) -> rusqlite::Result<CallRow> {
         run: id(row, 2, RunId::from_slice)?,
         call: CallNumber(small(row, 3)?),
         iteration: small(row, 4)?,
-        tool: word(row, 5, |text| Some(text.into()))?,
-        route: word(row, 6, spelling::parse_route)?,
-        effect: word(row, 7, spelling::parse_effect)?,
-        status: word(row, 8, CallStatus::parse)?,
+        tool: variant(row, 5, |text| Some(text.into()))?,
+        route: variant(row, 6, spelling::parse_route)?,
+        effect: variant(row, 7, spelling::parse_effect)?,
+        status: variant(row, 8, CallStatus::parse)?,
         created_at: time(row, 9)?,
         deadline: time(row, 10)?,
         item: id(row, 11, ItemId::from_slice)?,
@@ -157,7 +157,7 @@ fn call(row: &Row<'_>) -> rusqlite::Result<CallRow> {
 fn item(row: &Row<'_>, at: usize) -> rusqlite::Result<ItemRow> {
     Ok(ItemRow {
         id: id(row, at, ItemId::from_slice)?,
-        kind: word(row, at + 1, ItemKind::parse)?,
+        kind: variant(row, at + 1, ItemKind::parse)?,
         hash: bytes(row, at + 2)?,
         content: row.get::<_, Vec<u8>>(at + 3)?.into(),
     })
@@ -168,7 +168,7 @@ fn found_box(row: &Row<'_>) -> rusqlite::Result<BoxRow> {
     let length: Option<u32> = row.get(3)?;
     Ok(BoxRow {
         id: id(row, 0, BoxId::from_slice)?,
-        tenant: word(row, 1, |text| Some(text.into()))?,
+        tenant: variant(row, 1, |text| Some(text.into()))?,
         parent: parent.zip(length).map(|(id, length)| BoxRange { id, length }),
         depth: small(row, 4)?,
         inherited: small(row, 5)?,

@@ -5,7 +5,7 @@ use windlass_kernel::{RunId, Tenant, Timestamp};
 use windlass_ports::{NodeId, OpenRequest, ReaderOutcome, ReaderRecord, RequestHash};
 
 use super::{
-    columns::{bytes, id, int, word},
+    columns::{bytes, id, int, variant},
     prepared::Prepared,
     statements::SqliteRows,
 };
@@ -13,7 +13,7 @@ use crate::rows::{Result, RequestReads, RequestRows};
 
 fn request(row: &Row<'_>) -> rusqlite::Result<OpenRequest> {
     Ok(OpenRequest {
-        tenant: word(row, 0, |text| Some(text.into()))?,
+        tenant: variant(row, 0, |text| Some(text.into()))?,
         hash: RequestHash(bytes(row, 1)?),
         run: id(row, 2, RunId::from_slice)?,
         node: NodeId(row.get::<_, i64>(3)?.unsigned_abs()),

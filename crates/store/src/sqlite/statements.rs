@@ -12,7 +12,7 @@ use windlass_ports::NodeId;
 use super::{
     columns::fault,
     deltas::{Deltas, Index},
-    folding::Folding,
+    checkpointer::Checkpointer,
     prepared::Prepared,
     truncation::Truncation,
 };
@@ -59,7 +59,7 @@ impl<P: Prepared> SqliteRows<P> {
     }
 
     /// Begins a new snapshot, with everything that is committed by now. False for a writer, which always sees everything.
-    pub(super) fn look_anew(&self) -> rusqlite::Result<bool> {
+    pub(super) fn begin_new_snapshot(&self) -> rusqlite::Result<bool> {
         if !self.connection().is_readonly("main")? {
             return Ok(false);
         }
@@ -96,8 +96,8 @@ impl<P: Prepared> SqliteRows<P> {
     }
 
     /// Makes a checkpoint if it is time for that.
-    pub(super) fn fold(&self, folding: &mut Folding) {
-        folding.after_commit(self.connection());
+    pub(super) fn checkpoint(&self, checkpointer: &mut Checkpointer) {
+        checkpointer.after_commit(self.connection());
     }
 
     /// Rolls the transaction back, if SQLite has not done so itself.

@@ -5,7 +5,7 @@ use windlass_kernel::{ItemId, RunId, Tenant};
 use windlass_ports::{Day, ItemBytes, ItemScan, NodeId, RunUsage, UsageGroup, UsageQuery, UsageRow, UsageSums};
 
 use super::{
-    columns::{count, id, int, limit as as_limit, word},
+    columns::{count, id, int, limit as as_limit, variant},
     prepared::Prepared,
     statements::SqliteRows,
 };
@@ -33,7 +33,7 @@ impl<P: Prepared> SqliteRows<P> {
                        WHERE b.box IN (r.context, r.output) AND b.position >= 0), u.model
                    FROM usage_uncounted AS u JOIN runs AS r ON r.run = u.run ORDER BY u.run LIMIT ?1";
         let read = |row: &Row<'_>| {
-            let tenant = word(row, 0, |text| Some(text.into()))?;
+            let tenant = variant(row, 0, |text| Some(text.into()))?;
             Ok(Uncounted { tenant, run: id(row, 1, RunId::from_slice)?, bytes: count(row, 2)?, model: row.get(3)? })
         };
         usage_of(self, node, &self.all(sql, [as_limit(limit)], read)?)
@@ -114,7 +114,7 @@ impl<P: Prepared> SqliteRows<P> {
     }
 
     pub(super) fn tenants(&self) -> Result<Vec<Tenant>> {
-        self.all("SELECT tenant FROM tenants ORDER BY tenant", [], |row| word(row, 0, |text| Some(text.into())))
+        self.all("SELECT tenant FROM tenants ORDER BY tenant", [], |row| variant(row, 0, |text| Some(text.into())))
     }
 
     /// The length of a blob is in the header of its row, so that no content is read.
@@ -125,7 +125,7 @@ impl<P: Prepared> SqliteRows<P> {
                        SELECT item, tenant, length(content) AS bytes FROM items WHERE item > ?1 AND item <= ?2 ORDER BY item LIMIT ?3)
                    GROUP BY tenant";
         let read = |row: &Row<'_>| {
-            let tenant: Tenant = word(row, 0, |text| Some(text.into()))?;
+            let tenant: Tenant = variant(row, 0, |text| Some(text.into()))?;
             Ok((tenant, count(row, 1)?, count(row, 2)?, id(row, 3, ItemId::from_slice)?))
         };
         let mut found = ItemBytes::default();

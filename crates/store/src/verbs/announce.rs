@@ -6,50 +6,50 @@ use windlass_ports::{Announcement, StoreError};
 use crate::rows::{Announces, DeltaRow, Result};
 
 /// Stores a batch of deltas if the run is active under their epoch. The same batch again changes nothing.
-pub(crate) fn announce<R: Announces + ?Sized>(rows: &mut R, words: &Announcement) -> Result<()> {
-    check_pieces(words)?;
-    if !rows.is_active(&words.agent, words.run, words.epoch)? {
+pub(crate) fn announce<R: Announces + ?Sized>(rows: &mut R, batch: &Announcement) -> Result<()> {
+    check_chunks(batch)?;
+    if !rows.is_active(&batch.agent, batch.run, batch.epoch)? {
         return Err(StoreError::Fenced);
     }
-    if rows.pieces_standing(words.run)? != words.first {
-        return check_same(&said(rows.deltas(words.run)?), words);
+    if rows.stored_chunks(batch.run)? != batch.first {
+        return check_same(&join_deltas(rows.deltas(batch.run)?), batch);
     }
-    if words.pieces.is_empty() {
+    if batch.pieces.is_empty() {
         return Ok(());
     }
-    rows.insert_delta(words)
+    rows.insert_delta(batch)
 }
 
 /// Checks that the chunks have the length of the text, because the stored text is divided by them when it is read.
-pub(crate) fn check_pieces(words: &Announcement) -> Result<()> {
-    let mut rest = words.text.as_str();
-    for length in &words.pieces.0 {
-        let Some((_, behind)) = rest.split_at_checked(*length as usize) else { return Err(misfit(words)) };
+pub(crate) fn check_chunks(batch: &Announcement) -> Result<()> {
+    let mut rest = batch.text.as_str();
+    for length in &batch.pieces.0 {
+        let Some((_, behind)) = rest.split_at_checked(*length as usize) else { return Err(misfit(batch)) };
         rest = behind;
     }
-    if rest.is_empty() { Ok(()) } else { Err(misfit(words)) }
+    if rest.is_empty() { Ok(()) } else { Err(misfit(batch)) }
 }
 
 /// Checks whether a batch is stored already, as it is after a lost answer.
-pub(crate) fn check_same(standing: &StreamedText, words: &Announcement) -> Result<()> {
-    let (first, count) = (words.first as usize, words.pieces.0.len());
-    let is_same = standing.chunks.0.get(first..first + count).is_some_and(|pieces| {
-        let before = ChunkLengths(standing.chunks.0[..first].to_vec()).bytes();
-        pieces == words.pieces.0 && standing.text.get(before..before + words.text.len()) == Some(&words.text)
+pub(crate) fn check_same(stored: &StreamedText, batch: &Announcement) -> Result<()> {
+    let (first, count) = (batch.first as usize, batch.pieces.0.len());
+    let is_same = stored.chunks.0.get(first..first + count).is_some_and(|pieces| {
+        let before = ChunkLengths(stored.chunks.0[..first].to_vec()).bytes();
+        pieces == batch.pieces.0 && stored.text.get(before..before + batch.text.len()) == Some(&batch.text)
     });
-    if is_same { Ok(()) } else { Err(misfit(words)) }
+    if is_same { Ok(()) } else { Err(misfit(batch)) }
 }
 
-fn misfit(words: &Announcement) -> StoreError {
-    StoreError::Corrupt(format!("words of {} from piece {} on do not fit what was announced", words.run, words.first))
+fn misfit(batch: &Announcement) -> StoreError {
+    StoreError::Corrupt(format!("words of {} from piece {} on do not fit what was announced", batch.run, batch.first))
 }
 
 /// Joins batches to one text.
-pub(crate) fn said(rows: Vec<DeltaRow>) -> StreamedText {
-    let mut said = StreamedText::default();
+pub(crate) fn join_deltas(rows: Vec<DeltaRow>) -> StreamedText {
+    let mut joined = StreamedText::default();
     for row in rows {
-        said.text += &row.text;
-        said.chunks.0.extend(row.pieces.0);
+        joined.text += &row.text;
+        joined.chunks.0.extend(row.pieces.0);
     }
-    said
+    joined
 }

@@ -86,9 +86,9 @@ pub(super) fn fill<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, l
 /// answer. The size of the new box is known before anything is written or an id of an item is read.
 pub(crate) fn pack<R: Rows + ?Sized>(rows: &mut R, new: &NewPack) -> Result<Packed> {
     let (tenant, id) = (&new.tenant, new.id);
-    let kept = new.key.as_ref().map_or(Ok(None), |request| rows.answer_to(tenant, request))?;
-    if let (Some(kept), Some(request)) = (&kept, &new.key)
-        && kept.asked != request.asked
+    let recorded = new.key.as_ref().map_or(Ok(None), |request| rows.answer_to(tenant, request))?;
+    if let (Some(recorded), Some(request)) = (&recorded, &new.key)
+        && recorded.asked != request.asked
     {
         return Ok(Packed::KeyReused);
     }
@@ -123,7 +123,7 @@ pub(crate) fn pack<R: Rows + ?Sized>(rows: &mut R, new: &NewPack) -> Result<Pack
         rows.insert_box_row(id, position as i64, item)?;
     }
     fill(rows, tenant, id, length, &new.items)?;
-    if let Some(request) = new.key.as_ref().filter(|_| kept.is_none()) {
+    if let Some(request) = new.key.as_ref().filter(|_| recorded.is_none()) {
         // There is no run: the box's own id is stored in the place of a run's id.
         rows.insert_answer(&AnswerRow::new(tenant, request, RunId(id.0)))?;
     }

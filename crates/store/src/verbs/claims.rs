@@ -13,14 +13,14 @@ use crate::{
 
 /// Leases waiting calls to a worker. A key that still holds calls returns the same calls.
 pub(crate) fn claim_calls<R: Rows + ?Sized>(rows: &mut R, claim: &CallClaim) -> Result<Vec<ClaimedCall>> {
-    let kept = claim.request.as_ref().map_or(Ok(None), |request| rows.answer_to(&claim.tenant, request))?;
-    if let (Some(kept), Some(request)) = (&kept, &claim.request)
-        && kept.asked != request.asked
+    let recorded = claim.request.as_ref().map_or(Ok(None), |request| rows.answer_to(&claim.tenant, request))?;
+    if let (Some(recorded), Some(request)) = (&recorded, &claim.request)
+        && recorded.asked != request.asked
     {
         // The engine looks for the key before it claims, so the other request with it was made at the same time.
         return Err(StoreError::Fenced);
     }
-    let held = held_under_key(rows, claim)?;
+    let held = claimed_under_key(rows, claim)?;
     if !held.is_empty() {
         return held.iter().map(|call| claimed(rows, call)).collect();
     }
@@ -35,7 +35,7 @@ pub(crate) fn claim_calls<R: Rows + ?Sized>(rows: &mut R, claim: &CallClaim) -> 
     }
     rearm_heads(rows, &taken, claim.now)?;
     // A claim that got no calls has no effect, so that its key can be used for another claim.
-    if let (None, Some(request), Some(first)) = (&kept, &claim.request, taken.first()) {
+    if let (None, Some(request), Some(first)) = (&recorded, &claim.request, taken.first()) {
         rows.insert_answer(&AnswerRow::new(&claim.tenant, request, first.run))?;
     }
     taken.iter().map(|call| claimed(rows, call)).collect()
@@ -47,7 +47,7 @@ pub(crate) fn renew_calls<R: Rows + ?Sized>(
     claim: &CallClaim,
     calls: &[(RunId, CallNumber)],
 ) -> Result<Vec<(RunId, CallNumber)>> {
-    change_held(rows, claim, calls, |call| call.lease_until = Some(claim.until.min(call.deadline)))
+    change_claimed(rows, claim, calls, |call| call.lease_until = Some(claim.until.min(call.deadline)))
 }
 
 /// Releases calls. Returns those that the worker did not hold any more. A request that was answered before gets the same answer.
@@ -57,12 +57,12 @@ pub(crate) fn release_calls<R: Rows + ?Sized>(
     calls: &[(RunId, CallNumber)],
 ) -> Result<Vec<(RunId, CallNumber)>> {
     if let Some(request) = &claim.request
-        && let Some(kept) = rows.answer_to(&claim.tenant, request)?
+        && let Some(recorded) = rows.answer_to(&claim.tenant, request)?
     {
         // Another request with the same key can only have been made at the same time: a repetition finds it.
-        return if kept.asked == request.asked { Ok(kept.lost) } else { Err(StoreError::Fenced) };
+        return if recorded.asked == request.asked { Ok(recorded.lost) } else { Err(StoreError::Fenced) };
     }
-    let lost = change_held(rows, claim, calls, |call| {
+    let lost = change_claimed(rows, claim, calls, |call| {
         call.status = CallStatus::Waiting;
         call.worker = None;
         call.lease_until = None;
@@ -75,7 +75,7 @@ pub(crate) fn release_calls<R: Rows + ?Sized>(
     Ok(lost)
 }
 
-fn change_held<R: Rows + ?Sized>(
+fn change_claimed<R: Rows + ?Sized>(
     rows: &mut R,
     claim: &CallClaim,
     calls: &[(RunId, CallNumber)],
@@ -97,7 +97,7 @@ fn change_held<R: Rows + ?Sized>(
     Ok(lost)
 }
 
-fn held_under_key<R: Reads + ?Sized>(rows: &R, claim: &CallClaim) -> Result<Vec<CallRow>> {
+fn claimed_under_key<R: Reads + ?Sized>(rows: &R, claim: &CallClaim) -> Result<Vec<CallRow>> {
     let Some(key) = &claim.key else {
         return Ok(Vec::new());
     };

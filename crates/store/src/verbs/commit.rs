@@ -11,7 +11,7 @@ use windlass_ports::{
 
 use super::conversations;
 use super::erase::held_ms;
-use super::heads::{is_counted, is_own_head, lease, leases_after, may_be_held, show, show_idle};
+use super::heads::{is_counted, is_own_head, lease, leases_after, may_be_claimed, show, show_idle};
 use crate::{
     StoreOptions,
     rows::{AnswerRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Result, Reads, Rows, RunBrief, RunChange, RunRow, is_missing},
@@ -74,7 +74,7 @@ pub(crate) fn commit<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guar
 
 /// The usual case with one statement less: the run continues under the same owner, and no messages are pending. `None` in any other case.
 fn commit_fast_path<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, commit: &Commit) -> Result<Option<Committed>> {
-    let is_usual = !commit.state.has_ended() && !commit.raise_epoch && commit.consumed.is_empty() && !may_be_held(commit);
+    let is_usual = !commit.state.has_ended() && !commit.raise_epoch && commit.consumed.is_empty() && !may_be_claimed(commit);
     if !is_usual {
         return Ok(None);
     }
@@ -140,10 +140,10 @@ fn holds(head: &HeadRow, guard: &Guard) -> bool {
 /// A commit whose answer was lost is sent again. It is recognised by its events, which are at the end of the journal.
 fn applied_already<R: Reads + ?Sized>(rows: &R, head: &HeadRow, guard: &Guard, commit: &Commit) -> Result<Committed> {
     let is_next = head.seq.0 == guard.seq.0 + 1 && head.owner == Some(commit.node) && guard.run == commit.run;
-    if !is_next || standing_epoch(rows, commit)?.is_none() {
+    if !is_next || stored_epoch(rows, commit)?.is_none() {
         return Err(StoreError::Fenced);
     }
-    Ok(committed(head, commit, standing_messages(rows, &guard.agent, commit)?))
+    Ok(committed(head, commit, stored_messages(rows, &guard.agent, commit)?))
 }
 
 /// The same for a commit that ended the run and deleted its head. The owner is not recorded any more, and two owners that end a run write
@@ -154,24 +154,24 @@ fn ended_already<R: Reads + ?Sized>(rows: &R, guard: &Guard, commit: &Commit) ->
     if !may_be || !rows.run(commit.run)?.as_ref().is_some_and(is_same) {
         return Err(StoreError::Fenced);
     }
-    let epoch = standing_epoch(rows, commit)?.filter(|epoch| *epoch == guard.epoch || epoch.0 == guard.epoch.0 + 1);
+    let epoch = stored_epoch(rows, commit)?.filter(|epoch| *epoch == guard.epoch || epoch.0 == guard.epoch.0 + 1);
     let epoch = epoch.ok_or(StoreError::Fenced)?;
-    let messages = standing_messages(rows, &guard.agent, commit)?;
+    let messages = stored_messages(rows, &guard.agent, commit)?;
     Ok(Committed { seq: Seq(guard.seq.0 + 1), epoch, pending: 0, next_leased: false, messages })
 }
 
 /// The epoch of the commit's events, if they are at the end of the journal.
-fn standing_epoch<R: Reads + ?Sized>(rows: &R, commit: &Commit) -> Result<Option<Epoch>> {
+fn stored_epoch<R: Reads + ?Sized>(rows: &R, commit: &Commit) -> Result<Option<Epoch>> {
     if commit.events.is_empty() {
         return Ok(None);
     }
-    let standing = rows.journal(commit.run, first_number(commit), commit.events.len() + 1)?;
-    let is_same = standing.len() == commit.events.len()
-        && standing.iter().zip(&commit.events).all(|(row, event)| {
+    let found = rows.journal(commit.run, first_number(commit), commit.events.len() + 1)?;
+    let is_same = found.len() == commit.events.len()
+        && found.iter().zip(&commit.events).all(|(row, event)| {
             let (kind, body) = codec::encode_event(event);
             row.kind == kind && row.body == body
         });
-    Ok(standing.last().filter(|_| is_same).and_then(|row| row.epoch))
+    Ok(found.last().filter(|_| is_same).and_then(|row| row.epoch))
 }
 
 fn committed(head: &HeadRow, commit: &Commit, messages: Vec<MessageId>) -> Committed {
@@ -179,11 +179,11 @@ fn committed(head: &HeadRow, commit: &Commit, messages: Vec<MessageId>) -> Commi
     Committed { seq: head.seq, epoch: head.epoch, pending: head.pending, next_leased, messages }
 }
 
-fn standing_messages<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Result<Vec<MessageId>> {
-    commit.messages.iter().map(|message| standing_message(rows, agent, commit, message)).collect()
+fn stored_messages<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Result<Vec<MessageId>> {
+    commit.messages.iter().map(|message| stored_message(rows, agent, commit, message)).collect()
 }
 
-fn standing_message<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit, message: &NewMessage) -> Result<MessageId> {
+fn stored_message<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit, message: &NewMessage) -> Result<MessageId> {
     let found = rows.last_message(agent, commit.run, message.kind, message.call)?;
     found.ok_or_else(|| is_missing("a message that was committed"))
 }
@@ -269,10 +269,10 @@ pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &C
         // The same result may have been reported from outside. Then that row is the record of it.
         let stored = match rows.insert_message(agent, &consumed(commit, message, epoch))? {
             Some(stored) => stored,
-            None => standing_message(rows, agent, commit, message)?,
+            None => stored_message(rows, agent, commit, message)?,
         };
         if let Some(request) = &message.key {
-            rows.insert_answer(&told(agent, commit.run, request, stored))?;
+            rows.insert_answer(&answer_row(agent, commit.run, request, stored))?;
         }
         messages.push(stored);
     }
@@ -286,7 +286,7 @@ pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &C
 }
 
 /// The recorded answer to a request with a key: its inbox row.
-pub(super) fn told(agent: &AgentKey, run: RunId, request: &RequestKey, message: MessageId) -> AnswerRow {
+pub(super) fn answer_row(agent: &AgentKey, run: RunId, request: &RequestKey, message: MessageId) -> AnswerRow {
     AnswerRow { message: Some(message), ..AnswerRow::new(&agent.tenant, request, run) }
 }
 
@@ -342,7 +342,7 @@ pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agen
         release_leftovers(rows, options, agent, commit.run, plan.leftovers, commit.now)?;
         // A client that has to make calls again may send the whole conversation with their results.
         release_followed(rows, agent, commit.follows.filter(|_| held_ms(&commit.state) == 0), commit.now)?;
-        conversations::heard(rows, agent, commit.run, &commit.state)?;
+        conversations::add_output(rows, agent, commit.run, &commit.state)?;
     }
     if let Some(next) = &plan.next {
         rows.activate_run(next.run, plan.head.epoch)?;

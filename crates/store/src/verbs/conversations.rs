@@ -8,7 +8,7 @@ use windlass_kernel::{AgentKey, BoxId, BoxRange, ConversationId, EndReason, Item
 use windlass_ports::{ConversationChange, ConversationView, Conversed, Enqueued, InConversation, NewRun, Part, conversation_agent};
 
 use super::boxes::{chain, fill, inherited_depth, make_box, share};
-use crate::rows::{BoxRow, ConversationRow, HeadRow, Result, Reads, Rows, is_missing, stands_already};
+use crate::rows::{BoxRow, ConversationRow, HeadRow, Result, Reads, Rows, is_missing, exists_already};
 
 /// A conversation of the tenant.
 pub(crate) fn conversation<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>> {
@@ -39,7 +39,7 @@ pub(crate) fn converse<R: Rows + ?Sized>(
         (Some(_), None, _) => return Err(is_missing("the head of a conversation")),
         (None, _, ConversationChange::Begin { metadata, id: own, items }) => {
             if rows.conversation(id)?.is_some() {
-                return Err(stands_already("the conversation"));
+                return Err(exists_already("the conversation"));
             }
             return begin(rows, &agent, id, metadata, (*own, items), now);
         }
@@ -211,7 +211,7 @@ pub(super) fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, asked: InConver
 
 /// Adds the output of an ended run to its conversation, unless the run failed or was stopped: a client that tries again sends the same
 /// input again.
-pub(super) fn heard<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, state: &Run) -> Result<()> {
+pub(super) fn add_output<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, state: &Run) -> Result<()> {
     let is_lost =
         matches!(&state.phase, Phase::Ended { reason: EndReason::ModelFailed(_) | EndReason::Stopped | EndReason::Abandoned, .. });
     let Some(tail) = state.continuation_range().filter(|_| !is_lost) else { return Ok(()) };

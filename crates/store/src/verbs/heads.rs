@@ -54,14 +54,14 @@ pub(super) fn lease(head: &mut HeadRow, run: RunId, now: Timestamp) {
 }
 
 /// Whether a service may hold a call that the run still waits for after a commit. No service holds a call that this commit makes.
-pub(crate) fn may_be_held(commit: &Commit) -> bool {
+pub(crate) fn may_be_claimed(commit: &Commit) -> bool {
     let is_made = |call| commit.calls.iter().any(|(made, change)| *made == call && matches!(change, CallChange::Made(_)));
     commit.state.calls().iter().any(|call| !call.is_received() && !is_made(call.call))
 }
 
 /// The ends of the leases on a run's calls, as they will be after a commit.
 pub(super) fn leases_after<R: Reads + ?Sized>(rows: &R, commit: &Commit) -> Result<Vec<Timestamp>> {
-    if !may_be_held(commit) {
+    if !may_be_claimed(commit) {
         return Ok(Vec::new());
     }
     // Every change of a call by a commit ends the lease on it.

@@ -15,12 +15,12 @@ mod heads;
 mod report;
 
 pub(crate) use abandon::abandon;
-pub(crate) use announce::{announce, check_pieces, check_same, said};
+pub(crate) use announce::{announce, check_chunks, check_same, join_deltas};
 pub(crate) use boxes::{chain, pack, range_size};
 pub(crate) use claims::{claim_calls, release_calls, renew_calls};
 pub(crate) use commit::{commit, withdraw};
 pub(crate) use conversations::{conversation, conversation_parts, converse};
 pub(crate) use enqueue::enqueue;
 pub(crate) use erase::{FOLLOW_UP_MS, erase, is_erased};
-pub(crate) use heads::{is_own_head, may_be_held, quarantine, refuse};
+pub(crate) use heads::{is_own_head, may_be_claimed, quarantine, refuse};
 pub(crate) use report::report;

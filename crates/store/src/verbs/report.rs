@@ -3,8 +3,8 @@
 use windlass_kernel::{HeadStatus, RunId};
 use windlass_ports::{MessageStatus, NewReport, RunStatus, StoreError, Taken};
 
-use super::{commit::told, erase::is_erased};
-use crate::rows::{HeadRow, MessageRow, Result, Rows, RunBrief, is_report, stands_already};
+use super::{commit::answer_row, erase::is_erased};
+use crate::rows::{HeadRow, MessageRow, Result, Rows, RunBrief, is_report, exists_already};
 
 /// Records a report. The owner decides whether the run needs it; this only recognises reports that can't have an effect.
 pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Result<Taken> {
@@ -12,10 +12,10 @@ pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Resu
         return Ok(Taken::UnknownRun);
     };
     if let Some(request) = &report.message.key
-        && let Some(kept) = rows.answer_to(&report.agent.tenant, request)?
+        && let Some(recorded) = rows.answer_to(&report.agent.tenant, request)?
     {
         // Another request with the same key can only have been made at the same time: a repetition finds it.
-        let first = kept.message.filter(|_| kept.asked == request.asked);
+        let first = recorded.message.filter(|_| recorded.asked == request.asked);
         return first.map(Taken::Recorded).ok_or(StoreError::Fenced);
     }
     if let Some(call) = report.message.call.filter(|_| is_report(report.message.kind))
@@ -31,9 +31,9 @@ pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Resu
     } else {
         rows.insert_item(&report.agent.tenant, &report.content)?;
     }
-    let id = rows.insert_message(&report.agent, &row)?.ok_or_else(|| stands_already("the report"))?;
+    let id = rows.insert_message(&report.agent, &row)?.ok_or_else(|| exists_already("the report"))?;
     if let Some(request) = &report.message.key {
-        rows.insert_answer(&told(&report.agent, run.run, request, id))?;
+        rows.insert_answer(&answer_row(&report.agent, run.run, request, id))?;
     }
     if is_late {
         return Ok(Taken::Late(id));

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_we_are_is_taken_out_of_the_address() {
+    fn credentials_are_taken_out_of_the_address() {
         let read = |text| Address::parse(text).map(|address| (format!("{:?}", address.servers), address.login)).unwrap();
         let (servers, login) = read("nats://betty:s3cr%40t@127.0.0.1:4222,tls://other");
         assert!(!servers.contains("betty") && !servers.contains("s3cr"), "{servers}");
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_none_is_refused_and_not_repeated() {
+    fn an_invalid_address_is_refused_and_not_repeated() {
         for text in ["", "nats://", "http://secret@host", "nats://secret@host:port", "ws://secret@host", "nats://a,http://secret"] {
             let error = Address::parse(text).map(|_| ()).unwrap_err();
             assert!(!error.contains("secret"), "{error}");
