@@ -14,20 +14,20 @@ mod edges;
 mod listing;
 mod measured;
 mod memory;
-mod parted;
+mod tiered;
 mod postgres;
 mod reading;
 mod records;
 pub mod rows;
 mod spelling;
 mod sqlite;
-mod stretch;
+mod journal_batch;
 mod usage;
 mod verbs;
 
 pub use doorbells::{Nats, NatsError, Notify, NotifyError};
 pub use memory::MemoryStore;
-pub use parted::PartedStore;
+pub use tiered::PartedStore;
 pub use postgres::{DatabaseClock, PostgresOpenError, PostgresStore, PostgresViews, postgres_address};
 pub use sqlite::{OpenError, SqliteStore, SqliteViews, Vacuumed, create_private_folder, vacuum_sqlite};
 

@@ -14,7 +14,7 @@ mod memory {
 }
 
 /// Nothing in the suite is only for memory, so that every case must pass as if the memory tier did not exist.
-mod parted {
+mod tiered {
     use std::sync::Arc;
 
     use super::*;

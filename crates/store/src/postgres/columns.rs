@@ -23,7 +23,7 @@ use crate::{
         unpack_calls,
     },
     spelling,
-    stretch::{self, Stretch},
+    journal_batch::{self, JournalBatch},
 };
 
 /// Text that is sent to the database. PostgreSQL's text holds everything but NUL, and names, keys and reasons come from outside. So a NUL
@@ -235,9 +235,9 @@ impl Columns {
         Ok(Lineage { trace, caller: None, parent_step: self.maybe_text()?, source: self.maybe_text()?, depth: self.small()? })
     }
 
-    pub(super) fn stretch(&self) -> Result<Vec<JournalRow>> {
-        let stretch = Stretch { first: self.count()?, epoch: self.maybe_epoch()?, at: self.time()?, version: self.version()? };
-        stretch::unpack(&stretch, self.get()?)
+    pub(super) fn journal_batch(&self) -> Result<Vec<JournalRow>> {
+        let journal_batch = JournalBatch { first: self.count()?, epoch: self.maybe_epoch()?, at: self.time()?, version: self.version()? };
+        journal_batch::unpack(&journal_batch, self.get()?)
     }
 
     pub(super) fn delta(&self) -> Result<DeltaRow> {

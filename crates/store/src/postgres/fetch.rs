@@ -348,8 +348,8 @@ async fn run_from(session: &Session, kind: Vec<Question>) -> Answered {
 async fn journal(session: &Session, kind: Vec<Question>) -> Answered {
     singly!(kind, Question::Journal { run, from, limit } => {
         let params: [&(dyn ToSql + Sync); 3] = [&run.as_bytes().as_slice(), &int(*from), &as_limit(*limit)];
-        let stretches = rows(session, &session.statements.journal, &params, Columns::stretch).await?;
-        Answer::Journal(stretches.into_iter().flatten().filter(|row| row.number >= *from).take(*limit).collect())
+        let journal_batches = rows(session, &session.statements.journal, &params, Columns::journal_batch).await?;
+        Answer::Journal(journal_batches.into_iter().flatten().filter(|row| row.number >= *from).take(*limit).collect())
     })
 }
 

@@ -67,7 +67,7 @@ impl Writes<'_> {
         let statements = &self.session.statements;
         let begun_and_ended = [self.new_runs(), self.changed_runs(), self.boxes(), self.open_runs()];
         let laps =
-            [self.heads(false), self.stretches(), self.items(), self.box_rows(), self.new_messages(), self.new_calls(), self.moved_calls()];
+            [self.heads(false), self.journal_batches(), self.items(), self.box_rows(), self.new_messages(), self.new_calls(), self.moved_calls()];
         let mut sent: Vec<Sent<'_>> = self.dropping();
         sent.extend([
             // Before the runs, whose statement looks for the manifests.
@@ -247,16 +247,16 @@ impl Writes<'_> {
         Part::of(&rows, [column(&rows, |(tenant, _)| Text(tenant.as_str())), column(&rows, |(_, change)| change), Box::new(self.slot)])
     }
 
-    fn stretches(&self) -> Part<'_> {
-        let rows = self.all(|write_set| &write_set.stretches);
+    fn journal_batches(&self) -> Part<'_> {
+        let rows = self.all(|write_set| &write_set.journal_batches);
         Part::of(
             &rows,
             [
                 column(&rows, |(run, ..)| run.as_bytes().as_slice()),
-                column(&rows, |(_, stretch, _)| int(stretch.first)),
-                column(&rows, |(_, stretch, _)| stretch.epoch.map(|epoch| int(epoch.0))),
-                column(&rows, |(_, stretch, _)| stretch.at.0),
-                column(&rows, |(_, stretch, _)| i64::from(stretch.version)),
+                column(&rows, |(_, batch, _)| int(batch.first)),
+                column(&rows, |(_, batch, _)| batch.epoch.map(|epoch| int(epoch.0))),
+                column(&rows, |(_, batch, _)| batch.at.0),
+                column(&rows, |(_, batch, _)| i64::from(batch.version)),
                 column(&rows, |(.., events)| events.as_str()),
             ],
         )

@@ -12,7 +12,7 @@ use crate::{
         AnswerRow, BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Result, Reads, Rows, RunBrief, RunChange, RunRow,
         exists_already,
     },
-    stretch::{self, Stretch},
+    journal_batch::{self, JournalBatch},
 };
 
 /// Everything that one verb writes.
@@ -24,7 +24,7 @@ pub(super) struct WriteSet {
     pub(super) runs: BTreeMap<RunId, RunWrite>,
     pub(super) manifests: Vec<((Tenant, [u8; 32]), Bytes)>,
     pub(super) open_runs: BTreeMap<Tenant, i64>,
-    pub(super) stretches: Vec<(RunId, Stretch, String)>,
+    pub(super) journal_batches: Vec<(RunId, JournalBatch, String)>,
     pub(super) settled: Vec<RunId>,
     pub(super) messages: BTreeMap<MessageId, MessageWrite>,
     pub(super) calls: BTreeMap<(RunId, CallNumber), CallWrite>,
@@ -152,7 +152,7 @@ impl WriteSet {
             runs,
             manifests,
             open_runs,
-            stretches,
+            journal_batches,
             settled,
             messages,
             calls,
@@ -172,7 +172,7 @@ impl WriteSet {
         } = self;
         let sets = heads.is_empty() && gone_heads.is_empty() && new_runs.is_empty() && runs.is_empty() && open_runs.is_empty();
         let maps = messages.is_empty() && calls.is_empty() && shared.is_empty() && erased.is_empty() && released.is_empty();
-        let lists = manifests.is_empty() && stretches.is_empty() && settled.is_empty() && items.is_empty() && boxes.is_empty();
+        let lists = manifests.is_empty() && journal_batches.is_empty() && settled.is_empty() && items.is_empty() && boxes.is_empty();
         sets && maps
             && lists
             && box_rows.is_empty()
@@ -306,8 +306,8 @@ impl Rows for TransactionOverlay<'_> {
 
     fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Result<()> {
         if let Some(JournalRow { number, epoch, at, version, .. }) = rows.first() {
-            let stretch = Stretch { first: *number, epoch: *epoch, at: *at, version: *version };
-            self.write_set.stretches.push((run, stretch, stretch::pack(rows)?));
+            let journal_batch = JournalBatch { first: *number, epoch: *epoch, at: *at, version: *version };
+            self.write_set.journal_batches.push((run, journal_batch, journal_batch::pack(rows)?));
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Result, Reads, RunBrief, RunRow, Segment},
     spelling,
-    stretch::{Stretch, unpack},
+    journal_batch::{JournalBatch, unpack},
 };
 
 macro_rules! brief_columns {
@@ -176,9 +176,9 @@ fn found_box(row: &Row<'_>) -> rusqlite::Result<BoxRow> {
     })
 }
 
-fn packed(row: &Row<'_>) -> rusqlite::Result<(Stretch, String)> {
-    let stretch = Stretch { first: count(row, 0)?, epoch: maybe_epoch(row, 1)?, at: time(row, 2)?, version: row.get(3)? };
-    Ok((stretch, row.get(4)?))
+fn packed(row: &Row<'_>) -> rusqlite::Result<(JournalBatch, String)> {
+    let journal_batch = JournalBatch { first: count(row, 0)?, epoch: maybe_epoch(row, 1)?, at: time(row, 2)?, version: row.get(3)? };
+    Ok((journal_batch, row.get(4)?))
 }
 
 impl<P: Prepared> Reads for SqliteRows<P> {
@@ -249,10 +249,10 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         let sql = "SELECT first, epoch, at, version, events FROM stretches
                    WHERE run = ?1 AND first >= coalesce((SELECT max(first) FROM stretches WHERE run = ?1 AND first <= ?2), ?2)
                    ORDER BY first LIMIT ?3";
-        let stretches = self.all(sql, params![run.as_bytes(), int(from), as_limit(limit)], packed)?;
-        let mut events = Vec::with_capacity(stretches.len() * 2);
-        for (stretch, list) in stretches {
-            events.extend(unpack(&stretch, &list)?.into_iter().filter(|row| row.number >= from));
+        let journal_batches = self.all(sql, params![run.as_bytes(), int(from), as_limit(limit)], packed)?;
+        let mut events = Vec::with_capacity(journal_batches.len() * 2);
+        for (journal_batch, list) in journal_batches {
+            events.extend(unpack(&journal_batch, &list)?.into_iter().filter(|row| row.number >= from));
         }
         events.truncate(limit);
         Ok(events)

@@ -7,7 +7,7 @@ use windlass_ports::{Guard, MessageId, NodeId, PinnedManifest, codec};
 use super::{columns::int, prepared::Prepared, statements::SqliteRows};
 use crate::{
     rows::{BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Result, Rows, RunChange, RunRow},
-    spelling, stretch,
+    spelling, journal_batch,
 };
 
 impl<P: Prepared> Rows for SqliteRows<P> {
@@ -190,7 +190,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
         };
         let sql = "INSERT INTO stretches (run, first, epoch, at, version, events) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
         let epoch = first.epoch.map(|epoch| int(epoch.0));
-        self.change(sql, params![run.as_bytes(), int(first.number), epoch, first.at.0, first.version, stretch::pack(rows)?]).map(drop)
+        self.change(sql, params![run.as_bytes(), int(first.number), epoch, first.at.0, first.version, journal_batch::pack(rows)?]).map(drop)
     }
 
     fn erase_run(&mut self, erasure: &Erasure) -> Result<()> {
