@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_not_guessed_at() {
+    fn a_newer_version_is_refused() {
         assert!(matches!(decode_event("leased", VERSION + 1, b"{}"), Err(StoreError::Corrupt(_))));
     }
 }

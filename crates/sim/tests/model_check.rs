@@ -28,7 +28,7 @@ fn every_state_keeps_every_promise() {
 }
 
 #[test]
-fn no_guard_can_be_taken_away() {
+fn no_guard_can_be_removed() {
     let all = trials();
     let tried: Vec<Guard> = all.iter().map(|trial| trial.guard).collect();
     let untried: Vec<&str> = Guard::ALL.iter().filter(|guard| !tried.contains(guard)).map(|guard| guard.as_str()).collect();

@@ -118,7 +118,7 @@ report 2 success
 }
 
 #[test]
-fn inputs_of_another_phase_are_ignored_and_on_record() {
+fn inputs_of_another_phase_are_ignored_and_recorded() {
     check(
         "tools: a",
         "

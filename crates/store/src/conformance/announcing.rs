@@ -19,7 +19,7 @@ fn of(chunks: &[&str]) -> StreamedText {
 }
 
 /// All batches as one text, with every chunk boundary; with heartbeats, NULs and characters of several bytes.
-pub async fn words_are_read_as_they_were_announced(store: Arc<dyn Full>) {
+pub async fn deltas_are_read_as_they_were_stored(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     assert_eq!(said(&store, &agent, run).await, StreamedText::default());
@@ -36,7 +36,7 @@ pub async fn words_are_read_as_they_were_announced(store: Arc<dyn Full>) {
 }
 
 /// Deltas whose answer was lost are sent again, also after later ones, and change nothing.
-pub async fn words_are_kept_once(store: Arc<dyn Full>) {
+pub async fn deltas_are_stored_once(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     let batches = [words(&agent, run, 1, 0, &["a", "b"]), words(&agent, run, 1, 2, &["c"]), words(&agent, run, 1, 3, &["d", ""])];
@@ -52,7 +52,7 @@ pub async fn words_are_kept_once(store: Arc<dyn Full>) {
 }
 
 /// Another epoch, another run, another agent, an unknown agent; and an owner that lost its run to a takeover.
-pub async fn words_of_another_owner_are_fenced(store: Arc<dyn Full>) {
+pub async fn deltas_of_another_owner_are_fenced(store: Arc<dyn Full>) {
     let (kit, a) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&a, START).await;
     store.announce(words(&a, run, 1, 0, &["mine"])).await.unwrap();
@@ -85,7 +85,7 @@ pub async fn words_of_another_owner_are_fenced(store: Arc<dyn Full>) {
 
 /// A gap, another text, other boundaries, a batch that continues beyond the stored deltas, chunks that do not fit the text: none of it is
 /// stored.
-pub async fn words_that_do_not_fit_are_refused(store: Arc<dyn Full>) {
+pub async fn deltas_that_do_not_fit_are_refused(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     store.announce(words(&agent, run, 1, 0, &["ab", "cd"])).await.unwrap();
@@ -112,7 +112,7 @@ pub async fn words_that_do_not_fit_are_refused(store: Arc<dyn Full>) {
 }
 
 /// A commit that settles deltas deletes them in the same transaction; the next ones start from chunk 0.
-pub async fn a_commit_settles_words(store: Arc<dyn Full>) {
+pub async fn a_commit_settles_deltas(store: Arc<dyn Full>) {
     let (kit, a, b) = (Kit::new(&store), agent("a"), agent("b"));
     let (run, _) = kit.begin(&a, START).await;
     let (other, _) = kit.begin(&b, START).await;
@@ -174,7 +174,7 @@ pub async fn a_failing_commit_settles_nothing(store: Arc<dyn Full>) {
 }
 
 /// Many streams at once, where each batch is accepted, fenced or refused by itself; two batches of one stream keep their order.
-pub async fn one_fenced_stream_does_not_hurt_the_others(store: Arc<dyn Full>) {
+pub async fn a_fenced_stream_does_not_affect_the_others(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let mut streams = Vec::new();
     for number in 0..30 {

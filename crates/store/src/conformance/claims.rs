@@ -102,7 +102,7 @@ pub async fn the_end_of_a_lease_is_due(store: Arc<dyn Full>) {
 }
 
 /// A prolonged lease does not make the agent due at its old end; a call that is given back goes to the next claim.
-pub async fn a_hold_is_prolonged_or_given_back(store: Arc<dyn Full>) {
+pub async fn a_lease_is_prolonged_or_given_back(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting_run(&kit, "a", &[LOOKUP], 0).await;
     let held = keys(&store.claim_calls(kit.claim(LOOKUP, "w", 1, START)).await.unwrap());

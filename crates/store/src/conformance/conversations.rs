@@ -77,7 +77,7 @@ impl Talk {
         }
     }
 
-    async fn said_items(&self) -> Vec<ItemId> {
+    async fn conversation_items(&self) -> Vec<ItemId> {
         let tail = self.view().await.tail.unwrap();
         self.store.range_items(&self.tenant, tail).await.unwrap().iter().map(|item| item.id).collect()
     }
@@ -122,7 +122,7 @@ fn stop() -> Input {
 }
 
 /// Added items keep their order, and share one box as long as no run has read it.
-pub async fn what_is_put_in_is_said_in_order(store: Arc<dyn Full>) {
+pub async fn added_items_keep_their_order(store: Arc<dyn Full>) {
     let talk = Talk::begin(store.clone(), &[]).await;
     assert_eq!((talk.view().await.tail, talk.parts().await), (None, Vec::new()));
     talk.add(&["a"]).await;
@@ -140,7 +140,7 @@ pub async fn what_is_put_in_is_said_in_order(store: Arc<dyn Full>) {
 }
 
 /// The input and the output of a run are added when it ends, not before, and no byte of them is copied.
-pub async fn a_run_goes_on_from_what_was_said_and_is_heard_when_it_ends(store: Arc<dyn Full>) {
+pub async fn a_run_continues_a_conversation_and_is_added_when_it_ends(store: Arc<dyn Full>) {
     let talk = Talk::begin(store, &["a"]).await;
     let (first, enqueued) = talk.ask("b", false).await;
     assert!(matches!(enqueued, Enqueued::Entered { .. }), "{enqueued:?}");
@@ -158,7 +158,7 @@ pub async fn a_run_goes_on_from_what_was_said_and_is_heard_when_it_ends(store: A
 }
 
 /// After a failure a client sends the same input again, which is then in the conversation once.
-pub async fn a_run_that_failed_or_was_stopped_is_not_heard(store: Arc<dyn Full>) {
+pub async fn a_run_that_failed_or_was_stopped_is_not_added(store: Arc<dyn Full>) {
     let talk = Talk::begin(store, &["a"]).await;
     let failure = Failure {
         code: "x".into(),
@@ -212,7 +212,7 @@ impl Talk {
 }
 
 /// No run begins in another state of the conversation than the request was built on.
-pub async fn a_run_that_does_not_find_it_as_it_was_is_refused(store: Arc<dyn Full>) {
+pub async fn a_run_for_an_outdated_conversation_is_refused(store: Arc<dyn Full>) {
     let talk = Talk::begin(store.clone(), &["a"]).await;
     let late = talk.run("b", true).await;
     talk.add(&["c"]).await;
@@ -234,7 +234,7 @@ pub async fn a_run_that_does_not_find_it_as_it_was_is_refused(store: Arc<dyn Ful
 }
 
 /// The items that a run continues from do not change while it is active.
-pub async fn while_a_run_goes_on_nothing_is_put_in_or_taken_out(store: Arc<dyn Full>) {
+pub async fn during_a_run_no_item_is_added_or_removed(store: Arc<dyn Full>) {
     let talk = Talk::begin(store, &["a"]).await;
     talk.ask("b", false).await;
     let item = talk.first_item().await;
@@ -256,7 +256,7 @@ impl Talk {
 }
 
 /// Removed items are still read by a run that began before, and by no later run.
-pub async fn what_is_taken_out_is_read_by_nobody_who_comes_later(store: Arc<dyn Full>) {
+pub async fn removed_items_are_not_read_by_later_runs(store: Arc<dyn Full>) {
     let talk = Talk::begin(store.clone(), &["a", "b"]).await;
     let (first, _) = talk.ask("c", false).await;
     talk.answer("one").await;
@@ -272,7 +272,7 @@ pub async fn what_is_taken_out_is_read_by_nobody_who_comes_later(store: Arc<dyn 
 }
 
 /// A change whose answer was lost is sent again.
-pub async fn a_change_that_is_made_again_changes_nothing(store: Arc<dyn Full>) {
+pub async fn a_repeated_change_changes_nothing(store: Arc<dyn Full>) {
     let talk = Talk::begin(store, &[]).await;
     let begin = ConversationChange::Begin { metadata: "other".into(), id: talk.kit.box_id(), items: talk.items(&["x"]) };
     assert!(matches!(talk.change(begin).await, Conversed::Done(view) if view.metadata == "{}" && view.items == 0));
@@ -288,7 +288,7 @@ pub async fn a_change_that_is_made_again_changes_nothing(store: Arc<dyn Full>) {
 }
 
 /// A change that would exceed the limit changes nothing. Removed items count, because they are remembered.
-pub async fn a_conversation_has_room_for_so_many_items(store: Arc<dyn Full>) {
+pub async fn a_conversation_has_a_limit_of_items(store: Arc<dyn Full>) {
     let talk = Talk::begin(store, &["a", "b"]).await;
     let add = |words: &[&str]| ConversationChange::Add { id: talk.kit.box_id(), items: talk.items(words), items_max: 3 };
     assert_eq!(talk.change(add(&["c", "d"])).await, Conversed::Full);
@@ -300,7 +300,7 @@ pub async fn a_conversation_has_room_for_so_many_items(store: Arc<dyn Full>) {
 }
 
 /// Runs outlive the conversation that they belonged to.
-pub async fn a_conversation_that_is_ended_is_unknown_and_its_runs_are_not(store: Arc<dyn Full>) {
+pub async fn a_deleted_conversation_is_unknown_and_its_runs_are_not(store: Arc<dyn Full>) {
     let talk = Talk::begin(store.clone(), &["a"]).await;
     let (run, _) = talk.ask("b", false).await;
     talk.answer("one").await;
@@ -321,12 +321,12 @@ pub async fn tm_05_items_that_only_a_conversation_held_go_with_it(store: Arc<dyn
     let talk = Talk::begin(store.clone(), &["a", "b"]).await;
     let other = Talk::begin_with(store.clone(), Kit::starting_at(&store, 1_000), &["c"]).await;
     talk.add(&["d"]).await;
-    let unread = talk.said_items().await;
+    let unread = talk.conversation_items().await;
     other.ask("e", false).await;
     other.answer("f").await;
-    let read = other.said_items().await;
+    let read = other.conversation_items().await;
     other.add(&["g"]).await;
-    let last = other.said_items().await.split_off(read.len());
+    let last = other.conversation_items().await.split_off(read.len());
     assert_eq!((unread.len(), read.len(), last.len()), (3, 3, 1));
     for talk in [&talk, &other] {
         assert!(matches!(talk.change(ConversationChange::End).await, Conversed::Done(_)));
@@ -356,7 +356,7 @@ pub async fn a_long_conversation_is_read_whole(store: Arc<dyn Full>) {
 }
 
 /// Erasing a run removes nothing from the conversation.
-pub async fn a_response_that_is_erased_stays_said(store: Arc<dyn Full>) {
+pub async fn an_erased_run_stays_in_its_conversation(store: Arc<dyn Full>) {
     let talk = Talk::begin(store.clone(), &[]).await;
     let (run, _) = talk.ask("a", false).await;
     talk.answer("one").await;
@@ -367,7 +367,7 @@ pub async fn a_response_that_is_erased_stays_said(store: Arc<dyn Full>) {
 }
 
 /// Of several requests the first one begins, and the refused ones read the conversation again. No item that was accepted is lost.
-pub async fn of_racing_runs_one_begins_and_nothing_that_was_put_in_is_lost(store: Arc<dyn Full>) {
+pub async fn of_racing_runs_one_begins_and_no_added_item_is_lost(store: Arc<dyn Full>) {
     let talk = Arc::new(Talk::begin(store, &["a"]).await);
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..8 {

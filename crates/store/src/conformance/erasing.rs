@@ -123,7 +123,7 @@ async fn follow(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey, follows: Opt
 }
 
 /// Each run of a chain is kept while calls are handed back after it. When that is over, the last runs are erased first.
-pub async fn nobody_waits_once_the_follow_up_is_over(store: Arc<dyn Full>) {
+pub async fn the_end_of_the_follow_up_ends_the_wait(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (a, b, c) = (agent("a"), agent("b"), agent("c"));
     let first = follow(&store, &kit, &a, None, START).await;
@@ -193,7 +193,7 @@ pub async fn a_wait_is_never_made_longer(store: Arc<dyn Full>) {
 }
 
 /// Everything that it read and wrote is erased, also what arrived late or was never applied. The skeleton stays.
-pub async fn what_a_run_said_is_gone(store: Arc<dyn Full>) {
+pub async fn the_content_of_an_erased_run_is_gone(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let mut new = erased_after(&kit, &agent, 100);
     (new.note, new.dedupe) = (Some(bytes::Bytes::from_static(b"note")), Some("key".into()));
@@ -305,7 +305,7 @@ pub async fn a_context_stays_without_its_output(store: Arc<dyn Full>) {
 }
 
 /// A chain so long that items were copied from parents: each run's erasure only deletes its own items.
-pub async fn copies_of_parents_are_nobodys_to_erase(store: Arc<dyn Full>) {
+pub async fn copies_of_parents_are_not_erased(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (mut runs, mut parent) = (Vec::new(), None);
     let mut before_last = Vec::new();
@@ -348,7 +348,7 @@ pub async fn what_was_packed_stays(store: Arc<dyn Full>) {
 }
 
 /// A request that wants to continue the run gets the answer that it does not exist.
-pub async fn what_is_erased_can_be_read_by_nobody(store: Arc<dyn Full>) {
+pub async fn erased_content_can_not_be_read(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, said) = turn(&store, &kit, &agent, None).await;
     store.erase(agent.tenant.clone(), run).await.unwrap();

@@ -64,7 +64,7 @@ pub async fn a_fenced_commit_answers_nothing(store: Arc<dyn Full>) {
 }
 
 /// A report with a key is recorded once, and its repetition does not count as a duplicate; a different report with the key is not recorded.
-pub async fn a_report_is_answered_the_same_under_its_key(store: Arc<dyn Full>) {
+pub async fn a_repeated_report_with_a_key_gets_the_same_answer(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting(&kit, "a").await;
     let report = |call, asked| {

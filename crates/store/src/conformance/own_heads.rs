@@ -122,7 +122,7 @@ pub async fn a_late_report_needs_no_head(store: Arc<dyn Full>) {
 }
 
 /// A client used the run's id as the name of an agent: then the head stays.
-pub async fn a_head_that_others_wait_for_stays(store: Arc<dyn Full>) {
+pub async fn a_head_with_other_runs_stays(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (own, _) = begin(&store, &kit).await;
     let (second, enqueued) = kit.begin(&own, START).await;
@@ -136,7 +136,7 @@ pub async fn a_head_that_others_wait_for_stays(store: Arc<dyn Full>) {
 }
 
 /// When the run and its head are gone, neither ordinals nor epochs start again.
-pub async fn a_name_that_is_used_again_goes_on(store: Arc<dyn Full>) {
+pub async fn a_name_that_is_used_again_continues_its_numbers(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (own, first) = begin(&store, &kit).await;
     let (guard, mut takeover) = kit.prepare(&own, Input::owner_changed(), START).await;

@@ -10,7 +10,7 @@ use super::{
 };
 
 /// A store that does not publish has no outbox rows.
-pub async fn nothing_is_noted_unless_asked_for(store: Arc<dyn Full>) {
+pub async fn a_store_that_does_not_publish_has_no_outbox(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     kit.begin(&agent("a"), START).await;
     kit.advance(&agent("a"), says("done"), START).await;
@@ -18,7 +18,7 @@ pub async fn nothing_is_noted_unless_asked_for(store: Arc<dyn Full>) {
 }
 
 /// The rows cover each journal without gap or overlap, and are deleted once they are published.
-pub async fn every_event_is_noted_once(store: Arc<dyn Full>) {
+pub async fn every_event_is_in_the_outbox_once(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     let queued = kit.new_run(&agent, START);

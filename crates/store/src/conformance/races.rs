@@ -183,7 +183,7 @@ pub async fn of_racing_requests_with_one_key_one_is_recorded(store: Arc<dyn Full
 }
 
 /// Many runs want to inherit the same calls at the same time: one does, and all answers name it.
-pub async fn of_racing_takers_one_is_recorded(store: Arc<dyn Full>) {
+pub async fn of_racing_heirs_one_is_recorded(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for round in 0..ROUNDS {
         let (left, _) = kit.begin(&racer(round), START).await;
@@ -203,7 +203,7 @@ pub async fn of_racing_takers_one_is_recorded(store: Arc<dyn Full>) {
 }
 
 /// Deltas and a takeover at the same moment: the new owner reads the deltas, or they are fenced.
-pub async fn words_that_race_a_takeover_are_kept_or_fenced(store: Arc<dyn Full>) {
+pub async fn deltas_that_race_a_takeover_are_stored_or_fenced(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for round in 0..ROUNDS {
         let agent = racer(round);
@@ -229,7 +229,7 @@ pub async fn words_that_race_a_takeover_are_kept_or_fenced(store: Arc<dyn Full>)
 }
 
 /// A reader that reads while deltas are stored and settled gets the text of one moment, from its beginning, and nothing twice.
-pub async fn words_are_whole_whenever_they_are_read(store: Arc<dyn Full>) {
+pub async fn deltas_are_complete_whenever_they_are_read(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), racer(0));
     let (run, _) = kit.begin(&agent, START).await;
     let (reading, tenant) = (store.clone(), agent.tenant.clone());

@@ -58,7 +58,7 @@ pub async fn an_early_report_waits_for_its_call(store: Arc<dyn Full>) {
 }
 
 /// A report for an ended run is stored and changes nothing. Messages that were pending for that run are skipped.
-pub async fn a_late_report_is_on_record(store: Arc<dyn Full>) {
+pub async fn a_late_report_is_recorded(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     kit.advance(&agent, calls(&[LOOKUP, LOOKUP]), START).await;

@@ -75,7 +75,7 @@ pub async fn a_lost_owners_agents_are_orphans(store: Arc<dyn Full>) {
 }
 
 /// A quarantined agent is suspended with nothing due, busy for new requests, and in no list of the sweep; a stop ends the quarantine.
-pub async fn a_quarantined_agent_is_left_alone(store: Arc<dyn Full>) {
+pub async fn a_quarantined_agent_is_not_due(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     kit.advance(&agent, calls(&[LOOKUP, LOCAL]), START).await;
@@ -97,7 +97,7 @@ pub async fn a_quarantined_agent_is_left_alone(store: Arc<dyn Full>) {
 
 /// A run that is given up ends with its deliverable, leaves nothing open, and makes room for the next. A run that its agent is not
 /// quarantined for is left as it is.
-pub async fn a_quarantined_agent_goes_on_when_its_run_is_given_up(store: Arc<dyn Full>) {
+pub async fn a_quarantined_agent_continues_when_its_run_is_given_up(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     kit.advance(&agent, calls(&[LOOKUP, LOCAL]), START).await;

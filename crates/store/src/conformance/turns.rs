@@ -87,7 +87,7 @@ pub async fn a_note_comes_back_with_the_run(store: Arc<dyn Full>) {
 }
 
 /// One later run inherits the calls that a run did not make; a repeated request gets its own run first.
-pub async fn calls_are_taken_over_by_one_run(store: Arc<dyn Full>) {
+pub async fn calls_are_inherited_by_one_run(store: Arc<dyn Full>) {
     let (kit, tenant) = (Kit::new(&store), agent("a").tenant);
     let (left, _) = kit.begin(&agent("a"), START).await;
     let (kept, _) = kit.begin(&agent("x"), START).await;

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_member_does_not_hurt_its_group() {
+    fn a_failing_member_does_not_affect_its_group() {
         let database = database();
         let mut rows = rows(&database);
         let half = member(|rows| {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fenced_member_lets_its_group_stand() {
+    fn a_fenced_member_does_not_roll_its_group_back() {
         let database = database();
         let mut rows = rows(&database);
         let applied = Arc::new(std::sync::atomic::AtomicU32::new(0));
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_one_members_own() {
+    fn a_panic_fails_one_member_only() {
         let database = database();
         let mut rows = rows(&database);
         let outcomes = apply(&mut rows, vec![stores(0, 1), member(|_| panic!("on purpose")), stores(2, 1)]);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_and_survived() {
+    fn a_full_disk_is_an_error_and_survived() {
         let database = database();
         let mut rows = rows(&database);
         rows.one("PRAGMA max_page_count = 60", [], |_| Ok(())).unwrap();

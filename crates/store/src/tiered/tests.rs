@@ -56,7 +56,7 @@ impl Parts {
 }
 
 #[tokio::test]
-async fn what_is_not_to_be_kept_is_in_memory_alone_and_leaves_nothing() {
+async fn an_unstored_run_is_only_in_memory_and_leaves_nothing() {
     let all = parts(1 << 20);
     let (own, run) = all.begin(all.unstored()).await;
     all.run_to_its_end(&own, run).await;
@@ -70,7 +70,7 @@ async fn what_is_not_to_be_kept_is_in_memory_alone_and_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_kept_or_of_a_named_agent_is_not_in_memory() {
+async fn stored_runs_and_runs_of_named_agents_are_not_in_memory() {
     let all = parts(1 << 20);
     let kept = all.kit.entering(all.kit.own_run(START));
     let named = NewRun { erase_ms: Some(1), ..all.kit.entering(all.kit.new_run(&agent("a"), START)) };
@@ -106,7 +106,7 @@ async fn a_chain_in_memory_goes_with_its_last_reader() {
 }
 
 #[tokio::test]
-async fn what_goes_on_from_the_disk_stays_there_and_the_other_way_it_is_copied() {
+async fn a_run_that_continues_a_stored_one_is_stored_and_content_in_memory_is_copied() {
     let all = parts(1 << 20);
     let (stored, run) = all.begin(all.kit.entering(all.kit.own_run(START))).await;
     all.run_to_its_end(&stored, run).await;
@@ -128,7 +128,7 @@ async fn what_goes_on_from_the_disk_stays_there_and_the_other_way_it_is_copied()
 }
 
 #[tokio::test]
-async fn calls_are_taken_over_once_wherever_the_taker_is() {
+async fn calls_are_inherited_once_in_either_tier() {
     let all = parts(1 << 20);
     let (own, left) = all.begin(all.unstored()).await;
     all.kit.advance(&own, calls(&[HANDED_BACK]), START).await;
@@ -142,7 +142,7 @@ async fn calls_are_taken_over_once_wherever_the_taker_is() {
 }
 
 #[tokio::test]
-async fn a_kept_follow_up_ends_the_wait_of_one_that_is_not() {
+async fn a_stored_follow_up_ends_the_wait_of_a_run_in_memory() {
     let all = parts(1 << 20);
     let (own, run) = all.begin(all.unstored()).await;
     all.kit.advance(&own, calls(&[HANDED_BACK]), START).await;

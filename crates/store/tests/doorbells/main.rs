@@ -29,7 +29,7 @@ async fn next(heard: &mut mpsc::Receiver<Ring>) -> Ring {
 }
 
 /// Rings until the other side receives it, because a connection may not be up yet.
-async fn ring_until_heard(bell: &dyn Doorbell, heard: &mut mpsc::Receiver<Ring>, name: &str) {
+async fn ring_until_received(bell: &dyn Doorbell, heard: &mut mpsc::Receiver<Ring>, name: &str) {
     let began = std::time::Instant::now();
     loop {
         bell.ring(agent(name));
@@ -44,8 +44,8 @@ async fn ring_until_heard(bell: &dyn Doorbell, heard: &mut mpsc::Receiver<Ring>,
 
 /// What two connected doorbells must do, over any transport.
 async fn talk(one: &dyn Doorbell, one_hears: &mut mpsc::Receiver<Ring>, other: &dyn Doorbell, other_hears: &mut mpsc::Receiver<Ring>) {
-    ring_until_heard(one, other_hears, "first").await;
-    ring_until_heard(other, one_hears, "first").await;
+    ring_until_received(one, other_hears, "first").await;
+    ring_until_received(other, one_hears, "first").await;
     for ring in rings() {
         one.ring(ring);
     }
@@ -58,7 +58,7 @@ async fn talk(one: &dyn Doorbell, one_hears: &mut mpsc::Receiver<Ring>, other: &
     }
     assert_eq!(heard, rings(), "each kind, in their order");
     // The ring of the other side comes after everything that this side could have received from itself.
-    ring_until_heard(other, one_hears, "last").await;
+    ring_until_received(other, one_hears, "last").await;
     while let Ok(ring) = one_hears.try_recv() {
         assert!(ring == agent("last") || ring == agent("first"), "a bell does not hear itself: {ring:?}");
     }

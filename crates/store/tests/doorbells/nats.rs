@@ -8,7 +8,7 @@ use windlass_ports::{Doorbell, NodeId, Published, Publisher, Subject};
 use windlass_store::Nats;
 use windlass_tests::NatsServer;
 
-use crate::{agent, ring_until_heard, talk};
+use crate::{agent, ring_until_received, talk};
 
 fn page(numbers: std::ops::Range<u32>) -> Vec<Published> {
     let message = |number: u32| Published {
@@ -35,15 +35,15 @@ async fn two_processes_ring_each_other() {
 }
 
 #[tokio::test]
-async fn a_bell_comes_back_with_its_server() {
+async fn a_doorbell_comes_back_with_its_server() {
     let mut server = NatsServer::down(&[]);
     let (one, mut one_hears) = Nats::connect(&server.url(), "windlass", NodeId(1)).await.unwrap();
     let (other, mut other_hears) = Nats::connect(&server.url(), "windlass", NodeId(2)).await.unwrap();
     assert!(one.publish(&page(0..1)).await.is_err(), "nobody is there");
     for round in ["one", "two", "three"] {
         server.up().await;
-        ring_until_heard(&*one, &mut other_hears, round).await;
-        ring_until_heard(&*other, &mut one_hears, round).await;
+        ring_until_received(&*one, &mut other_hears, round).await;
+        ring_until_received(&*other, &mut one_hears, round).await;
         server.kill();
     }
 }

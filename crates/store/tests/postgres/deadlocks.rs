@@ -36,7 +36,7 @@ async fn prepare(kit: &Kit, agents: &[AgentKey]) -> Vec<(Guard, Commit)> {
 
 /// A transaction from outside locks heads in another order. PostgreSQL ends the store's transaction, and the store tries again.
 #[tokio::test]
-async fn a_stranger_who_waits_for_us_while_we_wait_for_it_costs_nothing() {
+async fn a_deadlock_with_a_connection_from_outside_loses_nothing() {
     let database = Server::shared().database_alone().await;
     let store = node(&database).await;
     let kit = Kit::new(&store);
@@ -80,7 +80,7 @@ async fn a_stranger_who_waits_for_us_while_we_wait_for_it_costs_nothing() {
 /// locks an agent in the middle until both have begun, so that they do meet. With one thread, each sends everything before its writers take
 /// their groups.
 #[tokio::test]
-async fn two_servers_that_commit_for_the_same_agents_never_wait_for_each_other() {
+async fn two_servers_that_commit_for_the_same_agents_never_deadlock() {
     const ROUNDS: usize = 3;
     let database = Server::shared().database_alone().await;
     let (one, two) = (node(&database).await, node(&database).await);

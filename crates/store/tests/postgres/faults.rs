@@ -47,7 +47,7 @@ async fn kill_connections(database: &Database, is_over: Arc<AtomicBool>) -> i64 
 
 /// Every batch of deltas is sent until there is an answer, and is stored once.
 #[tokio::test]
-async fn words_are_kept_once_over_lost_connections() {
+async fn deltas_are_stored_once_over_lost_connections() {
     let database = Server::shared().database_alone().await;
     let store = node(&database).await;
     let kit = Kit::new(&store);
@@ -119,7 +119,7 @@ async fn a_server_that_falls_and_rises_has_kept_everything() {
 }
 
 #[tokio::test]
-async fn a_server_that_stays_away_is_told_and_its_return_is_noticed() {
+async fn an_unreachable_server_is_an_error_until_it_returns() {
     let server = fragile().await;
     let database = server.database().await;
     let store = node(&database).await;
@@ -159,7 +159,7 @@ async fn a_server_that_does_not_flush_is_refused() {
 }
 
 #[tokio::test]
-async fn a_stranger_who_holds_a_head_is_waited_for() {
+async fn a_lock_from_outside_is_waited_for() {
     let database = Server::shared().database().await;
     let store = node(&database).await;
     let kit = Kit::new(&store);

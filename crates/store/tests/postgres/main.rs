@@ -111,7 +111,7 @@ async fn again<T, F: Future<Output = Result<T, StoreError>>>(ask: impl Fn() -> F
 
 /// A group assumes that the keys of its verbs are free. Here half of them are not.
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_that_stand_are_recognised_among_many_that_do_not() {
+async fn recorded_runs_are_recognised_in_a_group_with_new_ones() {
     let database = Server::shared().database().await;
     let store = node(&database).await;
     let kit = Kit::new(&store);

@@ -45,7 +45,7 @@ async fn two_servers_meet_at_a_new_agent() {
 }
 
 #[tokio::test]
-async fn words_of_one_server_are_seen_or_fenced_when_another_takes_over() {
+async fn deltas_of_one_server_are_seen_or_fenced_when_another_takes_over() {
     let database = Server::shared().database().await;
     let (one, two) = (node(&database).await, node(&database).await);
     let kit = Kit::new(&one);
@@ -67,7 +67,7 @@ async fn words_of_one_server_are_seen_or_fenced_when_another_takes_over() {
 }
 
 #[tokio::test]
-async fn two_servers_take_over_the_same_calls() {
+async fn two_servers_inherit_the_same_calls() {
     let database = Server::shared().database().await;
     let (one, two) = (node(&database).await, node(&database).await);
     let kit = Kit::new(&one);

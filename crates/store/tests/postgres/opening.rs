@@ -143,7 +143,7 @@ async fn a_database_is_reached_over_a_socket_and_read_without_a_trace() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_an_address_is_told_without_its_password() {
+async fn errors_about_an_address_do_not_repeat_its_password() {
     for url in ["postgres://u:hunter2@host:port/db", "postgres://u:hunter2@h/db?hunter2=1", "postgres://u:hunter2@h/db?sslmode=hunter2"] {
         let error = PostgresStore::open(url, StoreOptions::default()).await.err().unwrap();
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
@@ -227,7 +227,7 @@ async fn with_a_run(database: &Database) -> tokio_postgres::Client {
 }
 
 #[tokio::test]
-async fn the_database_refuses_words_outside_its_lists() {
+async fn the_database_refuses_unknown_variants() {
     let database = Server::shared().database().await;
     let stranger = with_a_run(&database).await;
     for nonsense in [
@@ -258,7 +258,7 @@ async fn the_database_refuses_words_outside_its_lists() {
 }
 
 #[tokio::test]
-async fn the_database_takes_every_word_of_ours() {
+async fn the_database_accepts_every_variant() {
     let database = Server::shared().database().await;
     let stranger = with_a_run(&database).await;
     let mut changes = Vec::new();

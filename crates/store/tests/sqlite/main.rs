@@ -187,7 +187,7 @@ fn a_newer_schema_is_refused_and_nothing_is_touched() {
 }
 
 #[test]
-fn a_newer_schema_in_a_log_that_was_left_behind_is_refused_too() {
+fn a_newer_schema_in_a_log_of_a_crash_is_refused_too() {
     let folder = tempfile::tempdir().unwrap();
     let (path, copy) = (folder.path().join("first.db"), folder.path().join("copy.db"));
     drop(open(&path));
@@ -238,7 +238,7 @@ async fn everything_is_there_after_a_restart() {
 
 /// Settled deltas are not read, though their rows may still be on disk; a reader beside the server sees the same.
 #[tokio::test]
-async fn announced_words_are_there_after_a_restart() {
+async fn deltas_are_there_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("windlass.db");
     let (a, b) = (agent("a"), agent("b"));
@@ -315,7 +315,7 @@ async fn with_a_run(path: &Path) -> Connection {
 }
 
 #[tokio::test]
-async fn the_database_refuses_words_outside_its_lists() {
+async fn the_database_refuses_unknown_variants() {
     let folder = tempfile::tempdir().unwrap();
     let stranger = with_a_run(&folder.path().join("windlass.db")).await;
     for nonsense in [
@@ -348,7 +348,7 @@ async fn the_database_refuses_words_outside_its_lists() {
 }
 
 #[tokio::test]
-async fn the_database_takes_every_word_of_ours() {
+async fn the_database_accepts_every_variant() {
     let folder = tempfile::tempdir().unwrap();
     let stranger = with_a_run(&folder.path().join("windlass.db")).await;
     let check = |sql: &str, word: &str| {

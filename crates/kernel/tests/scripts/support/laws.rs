@@ -18,7 +18,7 @@ pub fn hold(driver: &mut Driver, before: &Run, input: &Input, made: &Transition)
     iterations_count_one_by_one(before, made);
     calls_are_numbered_densely(before, made);
     the_output_box_holds_what_was_appended(driver);
-    results_stand_in_the_order_of_their_calls(driver, made);
+    results_are_in_the_order_of_their_calls(driver, made);
     an_ending_has_one_deliverable_and_it_is_last(driver);
     effects_follow_from_the_state(before, &driver.run);
     nothing_starts_past_a_budget(driver, before, input, made);
@@ -134,7 +134,7 @@ fn the_output_box_holds_what_was_appended(driver: &Driver) {
     assert_eq!(distinct.len(), driver.appended.len(), "nothing is appended twice");
 }
 
-fn results_stand_in_the_order_of_their_calls(driver: &Driver, made: &Transition) {
+fn results_are_in_the_order_of_their_calls(driver: &Driver, made: &Transition) {
     let whose = |item: &ItemId| {
         driver
             .journal

@@ -61,7 +61,7 @@ fn check(rows: &SqliteRows, runs: u8) {
 }
 
 #[test]
-fn a_transaction_that_never_was_leaves_the_index_as_it_stood() {
+fn a_rollback_leaves_the_index_unchanged() {
     let mut rows = rows(2);
     commit(&mut rows, |rows| (0..3).for_each(|first| say(rows, 0, first).unwrap()));
     rows.begin().unwrap();
@@ -79,7 +79,7 @@ fn a_transaction_that_never_was_leaves_the_index_as_it_stood() {
 }
 
 #[test]
-fn whoever_finds_words_in_the_journal_does_not_find_them_here() {
+fn text_in_the_journal_is_not_read_as_deltas() {
     let mut rows = rows(1);
     commit(&mut rows, |rows| (0..3).for_each(|first| say(rows, 0, first).unwrap()));
     let reader = Deltas::new(rows.deltas.index.clone());
@@ -97,7 +97,7 @@ fn whoever_finds_words_in_the_journal_does_not_find_them_here() {
 }
 
 #[test]
-fn a_fence_that_was_rolled_back_holds_nobody_up_and_lets_nobody_in() {
+fn a_fence_that_was_rolled_back_has_no_effect() {
     let mut rows = rows(1);
     let (key, before) = (agent("0"), active(0));
     let after = HeadRow { epoch: Epoch(2), ..before.clone() };
@@ -116,7 +116,7 @@ fn a_fence_that_was_rolled_back_holds_nobody_up_and_lets_nobody_in() {
 }
 
 #[test]
-fn words_of_an_erased_run_are_deleted_at_once_and_others_stay() {
+fn deltas_of_an_erased_run_are_deleted_at_once_and_others_stay() {
     let mut rows = rows(2);
     commit(&mut rows, |rows| (0..3).for_each(|first| (0..2).for_each(|number| say(rows, number, first).unwrap())));
     commit(&mut rows, |rows| rows.forget_deltas(run(0)).unwrap());
@@ -138,7 +138,7 @@ fn words_of_an_erased_run_are_deleted_at_once_and_others_stay() {
 }
 
 #[test]
-fn settled_words_are_swept_out_and_others_stay() {
+fn settled_deltas_are_deleted_and_others_stay() {
     const RUNS: u8 = 8;
     let mut rows = rows(RUNS);
     let mut standing = [0; RUNS as usize];
