@@ -130,9 +130,9 @@ pub async fn only_the_holder_keeps_a_call(store: Arc<dyn Full>) {
         CallClaim { tenant: "other".into(), ..kit.claim(LOOKUP, "w", 1, START) },
         kit.claim(LOOKUP, "w", 1, START.plus_ms(10_000)),
     ];
-    for stranger in strangers {
-        assert_eq!(store.renew_calls(stranger.clone(), held.clone()).await.unwrap(), held, "{stranger:?}");
-        assert_eq!(store.release_calls(stranger.clone(), held.clone()).await.unwrap(), held, "{stranger:?}");
+    for claim in strangers {
+        assert_eq!(store.renew_calls(claim.clone(), held.clone()).await.unwrap(), held, "{claim:?}");
+        assert_eq!(store.release_calls(claim.clone(), held.clone()).await.unwrap(), held, "{claim:?}");
     }
     assert_eq!(call(&store, run, 1).await.status, CallStatus::Claimed);
     held.push((kit.run_id(), CallNumber(1)));

@@ -7,7 +7,7 @@ use windlass_ports::{ContextSize, Enqueued, Item, MessageKind, NewPack, Packed, 
 
 use super::{
     Full,
-    fixtures::{Kit, LOOKUP, START, agent, calls, foreign, says},
+    fixtures::{Kit, LOOKUP, START, agent, calls, foreign, final_reply},
 };
 
 /// NUL bytes, lone surrogates, bytes that are no text, and empty content.
@@ -78,7 +78,7 @@ pub async fn a_conversation_is_read_through_all_its_boxes(store: Arc<dyn Full>) 
         expected.extend(new.context.items.iter().map(|item| item.id));
         let (run, context) = (new.run, new.context.id);
         assert!(matches!(store.enqueue(new).await.unwrap(), Enqueued::Entered { .. }));
-        kit.advance(&agent, says("done"), START).await;
+        kit.advance(&agent, final_reply("done"), START).await;
         let view = store.run(&agent.tenant, run).await.unwrap().unwrap();
         expected.extend(view.deliverable);
         let found: Vec<ItemId> = ids(&store.range_items(&agent.tenant, view.state.output).await.unwrap());
@@ -116,7 +116,7 @@ pub async fn boxes_are_packed_into_one(store: Arc<dyn Full>) {
     let mut ranges = Vec::new();
     for name in ["a", "b"] {
         let (run, _) = kit.begin(&agent(name), START).await;
-        kit.advance(&agent(name), says(name), START).await;
+        kit.advance(&agent(name), final_reply(name), START).await;
         ranges.push(store.run(&tenant, run).await.unwrap().unwrap().state.output);
     }
     let mut expected = store.range_items(&tenant, ranges[0]).await.unwrap();
@@ -139,30 +139,30 @@ pub async fn boxes_are_packed_into_one(store: Arc<dyn Full>) {
 /// A range is measured, parents included, before it is packed: a request beyond the limit stores nothing.
 pub async fn content_beyond_a_limit_is_not_packed(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
-    let mut said = None;
+    let mut range = None;
     for _ in 0..70 {
         let items = vec![kit.item(ItemKind::Instruction, &[b'x'; 1_000])];
-        let new = kit.entering(kit.new_run_after(&agent, said, items, START));
+        let new = kit.entering(kit.new_run_after(&agent, range, items, START));
         let run = new.run;
         store.enqueue(new).await.unwrap();
-        kit.advance(&agent, says("done"), START).await;
-        said = Some(store.run(&agent.tenant, run).await.unwrap().unwrap().state.output);
+        kit.advance(&agent, final_reply("done"), START).await;
+        range = Some(store.run(&agent.tenant, run).await.unwrap().unwrap().state.output);
     }
-    let said = said.unwrap();
-    let whole = store.range_items(&agent.tenant, said).await.unwrap();
+    let range = range.unwrap();
+    let whole = store.range_items(&agent.tenant, range).await.unwrap();
     let (items, bytes) = (whole.len() as u64, whole.iter().map(|item| item.content.len() as u64).sum());
     let exact = ContextSize { items, bytes };
-    assert_eq!(store.range_size(&agent.tenant, said).await.unwrap(), exact);
-    assert_eq!(store.range_size(&foreign("a").tenant, said).await.unwrap(), ContextSize::default());
-    let full = NewPack { limit: exact, ..kit.new_pack(&agent.tenant, vec![said], Vec::new()) };
+    assert_eq!(store.range_size(&agent.tenant, range).await.unwrap(), exact);
+    assert_eq!(store.range_size(&foreign("a").tenant, range).await.unwrap(), ContextSize::default());
+    let full = NewPack { limit: exact, ..kit.new_pack(&agent.tenant, vec![range], Vec::new()) };
     assert_eq!(store.pack(full.clone()).await.unwrap(), Packed::Done(BoxRange { id: full.id, length: 140 }));
     for limit in [ContextSize { items: items - 1, ..exact }, ContextSize { bytes: bytes - 1, ..exact }] {
-        let pack = NewPack { limit, ..kit.new_pack(&agent.tenant, vec![said], Vec::new()) };
+        let pack = NewPack { limit, ..kit.new_pack(&agent.tenant, vec![range], Vec::new()) };
         assert_eq!(store.pack(pack.clone()).await.unwrap(), Packed::TooLarge);
         assert_eq!(store.open_box(&agent.tenant, pack.id).await.unwrap(), None);
     }
     let more = kit.item(ItemKind::Instruction, b"\"more\"");
-    let beyond = NewPack { limit: exact, ..kit.new_pack(&agent.tenant, vec![said], vec![more.clone()]) };
+    let beyond = NewPack { limit: exact, ..kit.new_pack(&agent.tenant, vec![range], vec![more.clone()]) };
     assert_eq!(store.pack(beyond).await.unwrap(), Packed::TooLarge, "new items count as well");
     assert_eq!(store.item(&agent.tenant, more.id).await.unwrap(), None);
 }
@@ -252,7 +252,7 @@ pub async fn edges_follow_the_inbox(store: Arc<dyn Full>) {
     commit.messages.push(stop);
     store.commit(guard, commit).await.unwrap();
     let edges = store.edges(&agent, Page { after: 0, limit: 10 }).await.unwrap();
-    let words: Vec<_> = edges.iter().map(|edge| (edge.primitive, edge.phase, edge.call.map(|call| call.0))).collect();
+    let primitives: Vec<_> = edges.iter().map(|edge| (edge.primitive, edge.phase, edge.call.map(|call| call.0))).collect();
     let expected = [
         ("enqueue", "request", None),
         ("tool_call", "request", Some(1)),
@@ -260,7 +260,7 @@ pub async fn edges_follow_the_inbox(store: Arc<dyn Full>) {
         ("stop", "request", None),
         ("tool_call", "request", Some(2)),
     ];
-    assert_eq!(words, expected);
+    assert_eq!(primitives, expected);
     for edge in &edges {
         assert_eq!((edge.run, edge.trace, edge.parent_step.as_deref(), edge.depth), (Some(run), [7; 16], Some("step"), 3));
     }

@@ -7,7 +7,7 @@ use windlass_ports::{Enqueued, Item, NewRun, Packed, Page, RunStatus, RunView, T
 
 use super::{
     Full,
-    fixtures::{HANDED_BACK, Kit, LOOKUP, START, agent, calls, foreign, says, words},
+    fixtures::{HANDED_BACK, Kit, LOOKUP, START, agent, calls, foreign, final_reply, delta_batch},
 };
 use crate::verbs::FOLLOW_UP_MS;
 
@@ -34,7 +34,7 @@ async fn turn(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey, parent: Option
     let new = kit.entering(kit.new_run_after(agent, parent, items, START));
     let run = new.run;
     assert!(matches!(store.enqueue(new).await.unwrap(), Enqueued::Entered { .. }));
-    kit.advance(agent, says("done"), START).await;
+    kit.advance(agent, final_reply("done"), START).await;
     (run, view(store, agent, run).await.state.output)
 }
 
@@ -171,10 +171,10 @@ pub async fn a_wait_is_never_made_longer(store: Arc<dyn Full>) {
     ];
     for (agent, follows, ms) in ends {
         follow(&store, &kit, agent, Some(follows), START).await;
-        kit.advance(agent, says("done"), START.plus_ms(ms)).await;
+        kit.advance(agent, final_reply("done"), START.plus_ms(ms)).await;
     }
     follow(&store, &kit, &foreign("a"), Some(withdrawn), START).await;
-    kit.advance(&foreign("a"), says("done"), START.plus_ms(40)).await;
+    kit.advance(&foreign("a"), final_reply("done"), START.plus_ms(40)).await;
     let earlier = |found: Vec<RunId>| found.into_iter().filter(|run| waiting.contains(run)).collect::<Vec<_>>();
     assert_eq!(earlier(erasable(&store, START.plus_ms(60_009)).await), []);
     assert_eq!(earlier(erasable(&store, START.plus_ms(FOLLOW_UP_MS - 1)).await), [first]);
@@ -202,7 +202,7 @@ pub async fn the_content_of_an_erased_run_is_gone(store: Arc<dyn Full>) {
     kit.advance(&agent, calls(&[LOOKUP]), START).await;
     kit.report(&agent, run, 1, START).await;
     kit.take_report(&agent, START).await;
-    store.announce(words(&agent, run, 1, 0, &["half a", " word"])).await.unwrap();
+    store.announce(delta_batch(&agent, run, 1, 0, &["half a", " word"])).await.unwrap();
     kit.advance(&agent, calls(&[LOOKUP, LOOKUP]), START).await;
     kit.report(&agent, run, 2, START).await;
     kit.take_report(&agent, START).await;
@@ -261,7 +261,7 @@ pub async fn only_an_ended_run_of_the_tenant_is_erased(store: Arc<dyn Full>) {
     store.erase(other.tenant.clone(), kit.run_id()).await.unwrap();
     assert_eq!(read(&store, &other, range).await, before);
     assert!(view(&store, &other, ended).await.deliverable.is_some());
-    kit.advance(&busy, says("done"), START).await;
+    kit.advance(&busy, final_reply("done"), START).await;
     kit.advance(&busy, Input::Entered(Opening::Ask), START).await;
     assert_eq!(kit.load(&busy).await.run.unwrap().id, queued);
 }
@@ -270,15 +270,15 @@ pub async fn only_an_ended_run_of_the_tenant_is_erased(store: Arc<dyn Full>) {
 pub async fn what_a_follow_up_reads_stays(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (a, b, c) = (agent("a"), agent("b"), agent("c"));
-    let (first, said) = turn(&store, &kit, &a, None).await;
-    let (second, said) = turn(&store, &kit, &b, Some(said)).await;
-    let between = read(&store, &b, said).await;
-    let (third, said) = turn(&store, &kit, &c, Some(said)).await;
-    let whole = read(&store, &c, said).await;
+    let (first, range) = turn(&store, &kit, &a, None).await;
+    let (second, range) = turn(&store, &kit, &b, Some(range)).await;
+    let between = read(&store, &b, range).await;
+    let (third, range) = turn(&store, &kit, &c, Some(range)).await;
+    let whole = read(&store, &c, range).await;
     assert_eq!(whole.len(), 6);
     for run in [first, second, first] {
         store.erase(a.tenant.clone(), run).await.unwrap();
-        assert_eq!(read(&store, &c, said).await, whole);
+        assert_eq!(read(&store, &c, range).await, whole);
         let view = view(&store, &a, run).await;
         assert_eq!((view.deliverable, view.note), (None, None));
         assert!(store.journal(&a.tenant, run, 0, 10).await.unwrap().is_empty());
@@ -297,10 +297,10 @@ pub async fn a_context_stays_without_its_output(store: Arc<dyn Full>) {
     let context = view(&store, &a, run).await.state.context;
     let asked = read(&store, &a, context).await;
     let answered = read(&store, &a, output).await.pop().unwrap();
-    let (_, said) = turn(&store, &kit, &b, Some(context)).await;
+    let (_, range) = turn(&store, &kit, &b, Some(context)).await;
     store.erase(a.tenant.clone(), run).await.unwrap();
     assert_eq!(read(&store, &a, context).await, asked);
-    assert_eq!(read(&store, &b, said).await[..1], asked);
+    assert_eq!(read(&store, &b, range).await[..1], asked);
     assert_eq!(store.item(&a.tenant, answered.id).await.unwrap(), None);
 }
 
@@ -313,14 +313,14 @@ pub async fn copies_of_parents_are_not_erased(store: Arc<dyn Full>) {
         if let Some(range) = parent {
             before_last = read(&store, &agent, range).await;
         }
-        let (run, said) = turn(&store, &kit, &agent, parent).await;
-        runs.push((run, said));
-        parent = Some(said);
+        let (run, range) = turn(&store, &kit, &agent, parent).await;
+        runs.push((run, range));
+        parent = Some(range);
     }
-    let (last, said) = runs[32];
-    assert_eq!((read(&store, &agent, said).await.len(), before_last.len()), (66, 64));
+    let (last, range) = runs[32];
+    assert_eq!((read(&store, &agent, range).await.len(), before_last.len()), (66, 64));
     store.erase(agent.tenant.clone(), last).await.unwrap();
-    assert_eq!(read(&store, &agent, said).await, []);
+    assert_eq!(read(&store, &agent, range).await, []);
     assert_eq!(read(&store, &agent, runs[31].1).await, before_last);
     for (run, _) in &runs {
         store.erase(agent.tenant.clone(), *run).await.unwrap();
@@ -332,27 +332,27 @@ pub async fn copies_of_parents_are_not_erased(store: Arc<dyn Full>) {
 /// The items are in another box now, and the run that made them may be erased.
 pub async fn what_was_packed_stays(store: Arc<dyn Full>) {
     let (kit, a, b) = (Kit::new(&store), agent("a"), agent("b"));
-    let (first, said) = turn(&store, &kit, &a, None).await;
-    let (second, said) = turn(&store, &kit, &b, Some(said)).await;
-    let whole = read(&store, &b, said).await;
-    let packed = store.pack(kit.new_pack(&a.tenant, vec![said, said], Vec::new())).await.unwrap();
+    let (first, range) = turn(&store, &kit, &a, None).await;
+    let (second, range) = turn(&store, &kit, &b, Some(range)).await;
+    let whole = read(&store, &b, range).await;
+    let packed = store.pack(kit.new_pack(&a.tenant, vec![range, range], Vec::new())).await.unwrap();
     let Packed::Done(packed) = packed else { panic!("{packed:?}") };
     for run in [first, second] {
         store.erase(a.tenant.clone(), run).await.unwrap();
     }
     assert_eq!(read(&store, &a, packed).await, [&whole[..], &whole[..]].concat());
-    let (third, said) = turn(&store, &kit, &a, Some(packed)).await;
+    let (third, range) = turn(&store, &kit, &a, Some(packed)).await;
     store.erase(a.tenant.clone(), third).await.unwrap();
-    assert_eq!(read(&store, &a, said).await, []);
+    assert_eq!(read(&store, &a, range).await, []);
     assert_eq!(read(&store, &a, packed).await.len(), 8, "a packed box is no run's");
 }
 
 /// A request that wants to continue the run gets the answer that it does not exist.
 pub async fn erased_content_can_not_be_read(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
-    let (run, said) = turn(&store, &kit, &agent, None).await;
+    let (run, range) = turn(&store, &kit, &agent, None).await;
     store.erase(agent.tenant.clone(), run).await.unwrap();
-    for range in [said, BoxRange { length: 0, ..said }, view(&store, &agent, run).await.state.context] {
+    for range in [range, BoxRange { length: 0, ..range }, view(&store, &agent, run).await.state.context] {
         let new = kit.new_run_after(&agent, Some(range), Vec::new(), START);
         assert_eq!(store.enqueue(new).await.unwrap(), Enqueued::UnknownBox);
         let pack = kit.new_pack(&agent.tenant, vec![range], Vec::new());
@@ -380,9 +380,9 @@ pub async fn a_follow_up_that_races_an_erasure_reads_all_or_is_refused(store: Ar
     let kit = Kit::new(&store);
     for round in 0..30 {
         let (a, b) = (agent(&format!("a{round}")), agent(&format!("b{round}")));
-        let (run, said) = turn(&store, &kit, &a, None).await;
-        let whole = read(&store, &a, said).await;
-        let new = kit.entering(kit.new_run_after(&b, Some(said), Vec::new(), START));
+        let (run, range) = turn(&store, &kit, &a, None).await;
+        let whole = read(&store, &a, range).await;
+        let new = kit.entering(kit.new_run_after(&b, Some(range), Vec::new(), START));
         let context = BoxRange { id: new.context.id, length: 0 };
         let (eraser, asker, tenant) = (store.clone(), store.clone(), a.tenant.clone());
         let erasing = tokio::spawn(async move { eraser.erase(tenant, run).await });
@@ -403,11 +403,11 @@ pub async fn a_pack_that_races_an_erasure_has_all_or_is_refused(store: Arc<dyn F
     let kit = Kit::new(&store);
     for round in 0..30 {
         let agent = agent(&format!("a{round}"));
-        let (run, said) = turn(&store, &kit, &agent, None).await;
-        let whole = read(&store, &agent, said).await;
+        let (run, range) = turn(&store, &kit, &agent, None).await;
+        let whole = read(&store, &agent, range).await;
         let tenant = agent.tenant.clone();
         let (eraser, packer) = (store.clone(), store.clone());
-        let (erases, pack) = (tenant.clone(), kit.new_pack(&tenant, vec![said], Vec::new()));
+        let (erases, pack) = (tenant.clone(), kit.new_pack(&tenant, vec![range], Vec::new()));
         let erasing = tokio::spawn(async move { eraser.erase(erases, run).await });
         let packing = tokio::spawn(async move { packer.pack(pack).await });
         let packed = packing.await.unwrap().unwrap();

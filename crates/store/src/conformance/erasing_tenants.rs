@@ -7,7 +7,7 @@ use windlass_ports::{ConversationChange, Conversed, Enqueued, Packed, RequestKey
 
 use super::{
     Full,
-    fixtures::{Kit, LOOKUP, START, agent, calls, foreign, says},
+    fixtures::{Kit, LOOKUP, START, agent, calls, foreign, final_reply},
     manifests::{instructed, instructions},
 };
 
@@ -30,13 +30,13 @@ pub async fn furnish(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey, marker:
     kit.advance(agent, calls(&[LOOKUP]), START).await;
     kit.report(agent, run, 1, START).await;
     kit.take_report(agent, START).await;
-    kit.advance(agent, says(marker), START).await;
+    kit.advance(agent, final_reply(marker), START).await;
     let conversation = kit.conversation_id();
     let items = vec![kit.item(ItemKind::Instruction, format!("\"{marker}\"").as_bytes())];
     let begin = ConversationChange::Begin { metadata: marker.to_owned().into(), id: kit.box_id(), items };
     assert!(matches!(store.converse(tenant.clone(), conversation, begin, START).await.unwrap(), Conversed::Done(_)));
-    let said = store.run(&tenant, run).await.unwrap().unwrap().state.output;
-    let mut pack = kit.new_pack(&tenant, vec![said], vec![kit.item(ItemKind::Instruction, format!("\"{marker}\"").as_bytes())]);
+    let range = store.run(&tenant, run).await.unwrap().unwrap().state.output;
+    let mut pack = kit.new_pack(&tenant, vec![range], vec![kit.item(ItemKind::Instruction, format!("\"{marker}\"").as_bytes())]);
     pack.key = Some(RequestKey { key: "packed".into(), asked: [1; 16] });
     assert!(matches!(store.pack(pack).await.unwrap(), Packed::Done(_)));
     Belongings { run, conversation }

@@ -7,7 +7,7 @@ use windlass_ports::{Commit, Guard, NodeId, Page, StoreError};
 
 use super::{
     Full,
-    fixtures::{Kit, LOCAL, LOOKUP, START, agent, calls, guard, says},
+    fixtures::{Kit, LOCAL, LOOKUP, START, agent, calls, guard, final_reply},
 };
 
 /// Everything that a fenced commit could have changed.
@@ -71,7 +71,7 @@ pub async fn a_lost_answer_of_the_last_commit_is_success_too(store: Arc<dyn Full
     let (kit, agent) = (Kit::new(&store), agent("a"));
     kit.begin(&agent, START).await;
     kit.begin(&agent, START).await;
-    let (guard, mut commit) = kit.prepare(&agent, says("done"), START).await;
+    let (guard, mut commit) = kit.prepare(&agent, final_reply("done"), START).await;
     commit.messages.push(kit.new_report(&agent, guard.run, 7, START).message);
     let first = store.commit(guard.clone(), commit.clone()).await.unwrap();
     assert!(first.next_leased);
@@ -104,7 +104,7 @@ pub async fn of_racing_commits_one_wins(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     let (guard, one) = kit.prepare(&agent, calls(&[LOOKUP]), START).await;
-    let (_, two) = kit.prepare(&agent, says("done"), START).await;
+    let (_, two) = kit.prepare(&agent, final_reply("done"), START).await;
     let length = 3 + one.events.len();
     let (first, second) = tokio::join!(store.commit(guard.clone(), one), store.commit(guard, two));
     let wins = [&first, &second].into_iter().filter(|outcome| outcome.is_ok()).count();

@@ -93,12 +93,12 @@ pub fn calls(tools: &[&str]) -> Input {
 }
 
 /// A reply that ends the run.
-pub fn says(text: &str) -> Input {
+pub fn final_reply(text: &str) -> Input {
     Input::Replied(Reply { text: text.to_owned(), ..Reply::default() })
 }
 
 /// A batch of deltas with these chunks, after `first` others.
-pub fn words(agent: &AgentKey, run: RunId, epoch: u64, first: u32, pieces: &[&str]) -> Announcement {
+pub fn delta_batch(agent: &AgentKey, run: RunId, epoch: u64, first: u32, pieces: &[&str]) -> Announcement {
     Announcement {
         agent: agent.clone(),
         run,
@@ -110,7 +110,7 @@ pub fn words(agent: &AgentKey, run: RunId, epoch: u64, first: u32, pieces: &[&st
 }
 
 /// The kernel's input for a pending report.
-pub fn taken(message: &Message) -> Input {
+pub fn report_input(message: &Message) -> Input {
     Input::Reported(Report {
         call: message.call.unwrap(),
         cause: ReportCause::Tool,
@@ -289,7 +289,7 @@ impl Kit {
     /// Consumes the oldest pending report of an agent's run.
     pub async fn take_report(&self, agent: &AgentKey, now: Timestamp) -> Committed {
         let message = self.load(agent).await.pending[0].clone();
-        let (guard, mut commit) = self.prepare(agent, taken(&message), now).await;
+        let (guard, mut commit) = self.prepare(agent, report_input(&message), now).await;
         commit.consumed.push(message.id);
         self.store.commit(guard, commit).await.unwrap()
     }

@@ -19,7 +19,7 @@ async fn kept(store: &Arc<dyn Full>, key: &str) -> Option<KeptAnswer> {
 }
 
 /// A commit of a stop that has a key.
-async fn wished(kit: &Kit, agent: &AgentKey, key: RequestKey) -> (Guard, Commit) {
+async fn stop_with_key(kit: &Kit, agent: &AgentKey, key: RequestKey) -> (Guard, Commit) {
     let stopped = Input::Stopped { reason: "enough".into(), streamed: StreamedText::default() };
     let (guard, mut commit) = kit.prepare(agent, stopped, START).await;
     let (call, item, outcome, after, source, reason) = (None, None, None, None, None, None);
@@ -40,23 +40,23 @@ pub async fn a_commit_and_its_answer_are_one(store: Arc<dyn Full>) {
     waiting(&kit, "a").await;
     waiting(&kit, "b").await;
     assert_eq!(kept(&store, "k").await, None);
-    let (guard, commit) = wished(&kit, &agent("a"), request("k", 1)).await;
+    let (guard, commit) = stop_with_key(&kit, &agent("a"), request("k", 1)).await;
     let done = store.commit(guard.clone(), commit.clone()).await.unwrap();
-    let told = KeptAnswer { asked: [1; 16], message: Some(done.messages[0]), lost: Vec::new() };
-    assert_eq!(kept(&store, "k").await, Some(told.clone()));
+    let recorded = KeptAnswer { asked: [1; 16], message: Some(done.messages[0]), lost: Vec::new() };
+    assert_eq!(kept(&store, "k").await, Some(recorded.clone()));
     assert_eq!(store.answered(&"other".into(), "k").await.unwrap(), None);
     assert_eq!(store.commit(guard, commit).await.unwrap().messages, done.messages, "the same commit once more");
-    let (guard, commit) = wished(&kit, &agent("b"), request("k", 1)).await;
+    let (guard, commit) = stop_with_key(&kit, &agent("b"), request("k", 1)).await;
     assert!(matches!(store.commit(guard, commit).await, Err(StoreError::Fenced)), "another one under the key");
     assert!(!kit.load(&agent("b")).await.run.unwrap().state.has_ended(), "and nothing of it was done");
-    assert_eq!(kept(&store, "k").await, Some(told));
+    assert_eq!(kept(&store, "k").await, Some(recorded));
 }
 
 /// A fenced commit records no answer.
 pub async fn a_fenced_commit_answers_nothing(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting(&kit, "a").await;
-    let (mut guard, commit) = wished(&kit, &agent("a"), request("k", 1)).await;
+    let (mut guard, commit) = stop_with_key(&kit, &agent("a"), request("k", 1)).await;
     guard.seq.0 += 1;
     assert!(matches!(store.commit(guard, commit).await, Err(StoreError::Fenced)));
     assert_eq!(kept(&store, "k").await, None);
@@ -89,7 +89,7 @@ pub async fn calls_are_given_back_once_under_a_key(store: Arc<dyn Full>) {
     let lost = [(run, CallNumber(9))];
     assert_eq!(store.release_calls(give_back(1), named.clone()).await.unwrap(), lost);
     assert_eq!(store.claim_calls(kit.claim(LOOKUP, "w", 1, START)).await.unwrap()[0].attempt, 2);
-    assert_eq!(store.release_calls(give_back(1), named.clone()).await.unwrap(), lost, "told the same");
+    assert_eq!(store.release_calls(give_back(1), named.clone()).await.unwrap(), lost, "recorded the same");
     assert!(matches!(store.release_calls(give_back(2), named).await, Err(StoreError::Fenced)));
     assert_eq!(kit.load(&agent("a")).await.run.unwrap().claims.len(), 1, "and held still");
     assert_eq!(kept(&store, "k").await, Some(KeptAnswer { asked: [1; 16], message: None, lost: lost.to_vec() }));
@@ -99,7 +99,7 @@ pub async fn calls_are_given_back_once_under_a_key(store: Arc<dyn Full>) {
 pub async fn answers_are_erased_with_their_run(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting(&kit, "a").await;
-    let (guard, commit) = wished(&kit, &agent("a"), request("k", 1)).await;
+    let (guard, commit) = stop_with_key(&kit, &agent("a"), request("k", 1)).await;
     store.commit(guard, commit).await.unwrap();
     store.erase(agent("a").tenant, run).await.unwrap();
     assert_eq!(kept(&store, "k").await, None);

@@ -9,7 +9,7 @@ use windlass_ports::{
 
 use super::{
     Full,
-    fixtures::{CHARGE, Kit, LOCAL, LOOKUP, START, agent, calls, foreign, says},
+    fixtures::{CHARGE, Kit, LOCAL, LOOKUP, START, agent, calls, foreign, final_reply},
 };
 
 async fn begin(store: &Arc<dyn Full>, new: NewRun) -> RunId {
@@ -61,7 +61,7 @@ pub async fn runs_are_listed_newest_first(store: Arc<dyn Full>) {
     let elsewhere = NewRun { agent: foreign("clerk"), agent_name: Some("clerk".into()), ..kit.entering(kit.own_run(START)) };
     begin(&store, elsewhere).await;
     kit.advance(&own_head(all[1]), calls(&[LOOKUP]), START.plus_ms(1)).await;
-    kit.advance(&own_head(all[2]), says("done"), START.plus_ms(2)).await;
+    kit.advance(&own_head(all[2]), final_reply("done"), START.plus_ms(2)).await;
     for limit in [1, 2, 3, 5, 100] {
         assert_eq!(ids(&store, RunSet::All, limit).await, all, "{limit}");
         assert_eq!(ids(&store, RunSet::Named("clerk".into()), limit).await, [all[0], all[2], all[4]], "{limit}");
@@ -93,7 +93,7 @@ pub async fn queued_runs_are_listed_as_open(store: Arc<dyn Full>) {
     assert_eq!(runs.iter().map(|run| run.status).collect::<Vec<_>>(), [RunStatus::Queued, RunStatus::Queued, RunStatus::Active]);
     let state = store.run(&clerk.tenant, third).await.unwrap().unwrap().state;
     store.withdraw(clerk.clone(), kit.commit(third, &state, stopped(), START)).await.unwrap();
-    kit.advance(&clerk, says("done"), START).await;
+    kit.advance(&clerk, final_reply("done"), START).await;
     for limit in [1, 10] {
         assert_eq!(ids(&store, RunSet::Open, limit).await, [second], "{limit}");
         assert_eq!(ids(&store, RunSet::All, limit).await, [third, second, first], "{limit}");
@@ -111,8 +111,8 @@ pub async fn runs_that_are_not_stored_are_in_no_list(store: Arc<dyn Full>) {
         }
     }
     assert_eq!(store.agent_names(&agent("").tenant, "", 10).await.unwrap()[0].runs, 1);
-    kit.advance(&own_head(unkept), says("done"), START).await;
-    kit.advance(&own_head(kept), says("done"), START).await;
+    kit.advance(&own_head(unkept), final_reply("done"), START).await;
+    kit.advance(&own_head(kept), final_reply("done"), START).await;
     assert_eq!(ids(&store, RunSet::All, 10).await, [kept]);
     store.erase(agent("").tenant, kept).await.unwrap();
     assert!(ids(&store, RunSet::All, 10).await.is_empty());
@@ -186,7 +186,7 @@ pub async fn runs_without_names(store: &Arc<dyn Full>, kit: &Kit) -> [RunId; 5] 
         begin(store, NewRun { erase_ms: Some(1), ..kit.entering(kit.own_run(START)) }).await,
         begin(store, kit.entering(kit.own_run(START))).await,
     ];
-    kit.advance(&own_head(runs[4]), says("done"), START).await;
+    kit.advance(&own_head(runs[4]), final_reply("done"), START).await;
     store.erase(agent("").tenant, runs[4]).await.unwrap();
     runs
 }

@@ -7,7 +7,7 @@ use windlass_ports::{Enqueued, NewRun, codec};
 
 use super::{
     Full,
-    fixtures::{Kit, START, agent, foreign, says},
+    fixtures::{Kit, START, agent, foreign, final_reply},
 };
 
 /// A run, entered, whose manifest has these instructions.
@@ -51,7 +51,7 @@ async fn ended(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey, text: &str) -
     let new = instructed(kit, agent, text);
     let run = new.run;
     assert!(matches!(store.enqueue(new).await.unwrap(), Enqueued::Entered { .. }));
-    kit.advance(agent, says("done"), START).await;
+    kit.advance(agent, final_reply("done"), START).await;
     run
 }
 
@@ -113,7 +113,7 @@ pub async fn a_run_that_races_the_erasure_of_its_manifest_has_it(store: Arc<dyn 
         assert!(matches!(asking.await.unwrap().unwrap(), Enqueued::Entered { .. }));
         erasing.await.unwrap().unwrap();
         assert_eq!(kit.load(&b).await.run.unwrap().manifest.instructions.as_deref(), Some("raced"));
-        kit.advance(&b, says("done"), START).await;
+        kit.advance(&b, final_reply("done"), START).await;
         store.erase(b.tenant.clone(), run).await.unwrap();
         assert_eq!(instructions(&store, &b, run).await, None);
     }

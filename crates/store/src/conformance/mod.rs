@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "these are tests that other crates run: a panic is how they fail")]
 
 pub mod aging;
-pub mod announcing;
+pub mod deltas;
 pub mod claims;
 pub mod content;
 pub mod conversations;
@@ -84,14 +84,14 @@ macro_rules! conformance {
             own_heads::a_head_with_other_runs_stays;
             own_heads::a_name_that_is_used_again_continues_its_numbers;
             own_heads::an_ended_run_is_in_no_list;
-            announcing::deltas_are_read_as_they_were_stored;
-            announcing::deltas_are_stored_once;
-            announcing::deltas_of_another_owner_are_fenced;
-            announcing::deltas_that_do_not_fit_are_refused;
-            announcing::a_commit_settles_deltas;
-            announcing::a_fenced_commit_settles_nothing;
-            announcing::a_failing_commit_settles_nothing;
-            announcing::a_fenced_stream_does_not_affect_the_others;
+            deltas::deltas_are_read_as_they_were_stored;
+            deltas::deltas_are_stored_once;
+            deltas::deltas_of_another_owner_are_fenced;
+            deltas::deltas_that_do_not_fit_are_refused;
+            deltas::a_commit_settles_deltas;
+            deltas::a_fenced_commit_settles_nothing;
+            deltas::a_failing_commit_settles_nothing;
+            deltas::a_fenced_stream_does_not_affect_the_others;
             fencing::a_stale_guard_changes_nothing;
             fencing::a_lost_answer_is_success_once;
             fencing::a_lost_answer_of_the_last_commit_is_success_too;

@@ -7,7 +7,7 @@ use windlass_ports::{CallStatus, Commit, Enqueued, MessageId, MessageStatus, Nod
 
 use super::{
     Full,
-    fixtures::{DEADLINE_MS, Kit, LOOKUP, START, agent, calls, foreign, says},
+    fixtures::{DEADLINE_MS, Kit, LOOKUP, START, agent, calls, foreign, final_reply},
 };
 
 const ALL: Page = Page { after: 0, limit: 1_000 };
@@ -31,7 +31,7 @@ pub async fn a_head_goes_with_the_run_it_was_made_for(store: Arc<dyn Full>) {
     assert_eq!(store.head(&own).await.unwrap().unwrap().status, HeadStatus::Suspended);
     kit.report(&own, run, 1, START).await;
     kit.take_report(&own, START).await;
-    let committed = kit.advance(&own, says("done"), START).await;
+    let committed = kit.advance(&own, final_reply("done"), START).await;
     assert_eq!((committed.epoch, committed.pending, committed.next_leased), (Epoch(1), 0, false));
     assert!(is_gone(&store, &own).await);
     let view = store.run(&own.tenant, run).await.unwrap().unwrap();
@@ -42,7 +42,7 @@ pub async fn a_head_goes_with_the_run_it_was_made_for(store: Arc<dyn Full>) {
     let other = agent(&run.to_string());
     for named in [other, foreign(&kit.run_id().to_string()), agent("RUN_1")] {
         kit.begin(&named, START).await;
-        kit.advance(&named, says("done"), START).await;
+        kit.advance(&named, final_reply("done"), START).await;
         assert_eq!(store.head(&named).await.unwrap().unwrap().status, HeadStatus::Idle, "{named:?}");
     }
 }
@@ -127,11 +127,11 @@ pub async fn a_head_with_other_runs_stays(store: Arc<dyn Full>) {
     let (own, _) = begin(&store, &kit).await;
     let (second, enqueued) = kit.begin(&own, START).await;
     assert!(matches!(enqueued, Enqueued::Queued { .. }));
-    assert!(kit.advance(&own, says("done"), START).await.next_leased);
+    assert!(kit.advance(&own, final_reply("done"), START).await.next_leased);
     let head = store.head(&own).await.unwrap().unwrap();
     assert_eq!((head.run, head.runs, head.epoch), (Some(second), 2, Epoch(2)));
     kit.advance(&own, Input::Entered(Opening::Ask), START).await;
-    kit.advance(&own, says("done"), START).await;
+    kit.advance(&own, final_reply("done"), START).await;
     assert_eq!(store.head(&own).await.unwrap().unwrap().status, HeadStatus::Idle);
 }
 
@@ -146,13 +146,13 @@ pub async fn a_name_that_is_used_again_continues_its_numbers(store: Arc<dyn Full
     store.enqueue(queued.clone()).await.unwrap();
     let stop = kit.commit(queued.run, &queued.state, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START);
     store.withdraw(own.clone(), stop).await.unwrap();
-    kit.advance(&own, says("done"), START).await;
+    kit.advance(&own, final_reply("done"), START).await;
     assert!(is_gone(&store, &own).await);
     let (run, enqueued) = kit.begin(&own, START).await;
     let Enqueued::Entered { epoch, .. } = enqueued else { panic!("{enqueued:?}") };
     assert!(epoch > store.run(&own.tenant, first).await.unwrap().unwrap().epoch.unwrap());
     assert_eq!(store.run(&own.tenant, run).await.unwrap().unwrap().ordinal, 3);
-    kit.advance(&own, says("done"), START).await;
+    kit.advance(&own, final_reply("done"), START).await;
     assert_eq!(store.head(&own).await.unwrap().unwrap().runs, 3);
 }
 

@@ -7,7 +7,7 @@ use windlass_ports::{Commit, Enqueued, Guard, MessageStatus, NodeId, Page, Store
 
 use super::{
     Full,
-    fixtures::{CHARGE, Kit, LOOKUP, NODE, START, agent, calls, says, words},
+    fixtures::{CHARGE, Kit, LOOKUP, NODE, START, agent, calls, final_reply, delta_batch},
 };
 
 /// How often each race is run, because the scheduler decides who is first.
@@ -62,12 +62,12 @@ pub async fn a_journal_number_is_given_once(store: Arc<dyn Full>) {
     let (run, _) = kit.begin(&agent, START).await;
     let (_, old) = kit.prepare(&agent, calls(&[LOOKUP]), START).await;
     kit.advance(&agent, Input::owner_changed(), START).await;
-    let (now, _) = kit.prepare(&agent, says("done"), START).await;
+    let (now, _) = kit.prepare(&agent, final_reply("done"), START).await;
     let before = (store.head(&agent).await.unwrap(), events(&store, &agent, run).await);
     let outcome = store.commit(now, old).await;
     assert!(matches!(outcome, Err(StoreError::Corrupt(_))), "{outcome:?}");
     assert_eq!((store.head(&agent).await.unwrap(), events(&store, &agent, run).await), before);
-    kit.advance(&agent, says("done"), START).await;
+    kit.advance(&agent, final_reply("done"), START).await;
 }
 
 /// Requests for an agent without a head, or for an idle one: one is leased, the others are queued.
@@ -77,7 +77,7 @@ pub async fn of_racing_requests_one_leases(store: Arc<dyn Full>) {
         let agent = racer(round);
         if round % 2 == 1 {
             kit.begin(&agent, START).await;
-            kit.advance(&agent, says("done"), START).await;
+            kit.advance(&agent, final_reply("done"), START).await;
         }
         let ask = |store: Arc<dyn Full>| {
             let new = kit.entering(kit.new_run(&agent, START));
@@ -139,7 +139,7 @@ pub async fn a_stop_and_a_reply_are_one_or_the_other(store: Arc<dyn Full>) {
     for round in 0..ROUNDS {
         let agent = racer(round);
         let (run, _) = kit.begin(&agent, START).await;
-        let (guard, reply) = kit.prepare(&agent, says("done"), START).await;
+        let (guard, reply) = kit.prepare(&agent, final_reply("done"), START).await;
         let (_, mut stop) = kit.prepare(&agent, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START).await;
         stop.raise_epoch = true;
         let ask = |commit: Commit| {
@@ -208,10 +208,10 @@ pub async fn deltas_that_race_a_takeover_are_stored_or_fenced(store: Arc<dyn Ful
     for round in 0..ROUNDS {
         let agent = racer(round);
         let (run, _) = kit.begin(&agent, START).await;
-        store.announce(words(&agent, run, 1, 0, &["a"])).await.unwrap();
+        store.announce(delta_batch(&agent, run, 1, 0, &["a"])).await.unwrap();
         let (guard, mut takeover) = kit.prepare(&agent, Input::owner_changed(), START).await;
         takeover.node = NodeId(2);
-        let (one, two, late) = (store.clone(), store.clone(), words(&agent, run, 1, 1, &["b"]));
+        let (one, two, late) = (store.clone(), store.clone(), delta_batch(&agent, run, 1, 1, &["b"]));
         let tenant = agent.tenant.clone();
         let announces = tokio::spawn(async move { one.announce(late).await });
         let takes = tokio::spawn(async move {
@@ -238,13 +238,13 @@ pub async fn deltas_are_complete_whenever_they_are_read(store: Arc<dyn Full>) {
         while last < ROUNDS {
             let said = reading.announced(&tenant, run).await.unwrap();
             assert_eq!(said.text.len(), said.chunks.bytes());
-            let words: Vec<&str> = said.text.split_inclusive(' ').collect();
-            if let Some(word) = words.first() {
+            let delta_batch: Vec<&str> = said.text.split_inclusive(' ').collect();
+            if let Some(word) = delta_batch.first() {
                 let lap: usize = word.split('.').next().unwrap().parse().unwrap();
                 assert!(lap >= last, "{lap} {last}");
                 last = lap;
-                let expected: Vec<String> = (0..words.len()).map(|index| format!("{lap}.{index} ")).collect();
-                assert_eq!(words, expected);
+                let expected: Vec<String> = (0..delta_batch.len()).map(|index| format!("{lap}.{index} ")).collect();
+                assert_eq!(delta_batch, expected);
             }
             reads += 1;
             tokio::task::yield_now().await;
@@ -253,7 +253,7 @@ pub async fn deltas_are_complete_whenever_they_are_read(store: Arc<dyn Full>) {
     });
     for lap in 0..=ROUNDS {
         for index in 0..8 {
-            store.announce(words(&agent, run, 1, index, &[&format!("{lap}.{index} ")])).await.unwrap();
+            store.announce(delta_batch(&agent, run, 1, index, &[&format!("{lap}.{index} ")])).await.unwrap();
         }
         if lap < ROUNDS {
             let (guard, mut commit) = kit.prepare(&agent, Input::owner_changed(), START).await;

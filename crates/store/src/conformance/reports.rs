@@ -7,7 +7,7 @@ use windlass_ports::{CallStatus, Enqueued, MessageId, MessageStatus, Page, Taken
 
 use super::{
     Full,
-    fixtures::{Kit, LOCAL, LOOKUP, START, agent, calls, foreign, guard, says, taken},
+    fixtures::{Kit, LOCAL, LOOKUP, START, agent, calls, foreign, guard, final_reply, report_input},
 };
 
 const ALL: Page = Page { after: 0, limit: 1_000 };
@@ -148,7 +148,7 @@ pub async fn a_report_of_the_owner_meets_one_from_outside(store: Arc<dyn Full>) 
     let Taken::Recorded(outside) = kit.report(&agent, run, 1, START).await else { panic!("not recorded") };
     let message = kit.load(&agent).await.pending[0].clone();
     let own = kit.new_report(&agent, run, 1, START);
-    let (guard, mut commit) = kit.prepare(&agent, taken(&message), START).await;
+    let (guard, mut commit) = kit.prepare(&agent, report_input(&message), START).await;
     commit.items.push(own.content);
     commit.messages.push(own.message);
     let committed = store.commit(guard, commit).await.unwrap();
@@ -158,6 +158,6 @@ pub async fn a_report_of_the_owner_meets_one_from_outside(store: Arc<dyn Full>) 
     assert!(loaded.pending.is_empty());
     let run = loaded.run.as_ref().unwrap();
     assert_eq!(run.state.waiting_count(), 1);
-    let stop = kit.commit(run.id, &run.state, says("x"), START);
+    let stop = kit.commit(run.id, &run.state, final_reply("x"), START);
     store.commit(self::guard(&agent, &loaded), stop).await.unwrap();
 }

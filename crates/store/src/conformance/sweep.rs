@@ -9,7 +9,7 @@ use windlass_ports::{Abandoned, CallStatus, Enqueued, GivenUp, MessageKind, NewM
 
 use super::{
     Full,
-    fixtures::{DEADLINE_MS, Kit, LOCAL, LOOKUP, NODE, START, agent, calls, foreign, says},
+    fixtures::{DEADLINE_MS, Kit, LOCAL, LOOKUP, NODE, START, agent, calls, foreign, final_reply},
 };
 
 /// The longest due first, across tenants, and at most `limit`.
@@ -58,7 +58,7 @@ pub async fn a_lost_owners_agents_are_orphans(store: Arc<dyn Full>) {
         kit.advance(&agent(name), calls(&[tool]), START).await;
     }
     kit.begin(&agent("idle"), START).await;
-    kit.advance(&agent("idle"), says("done"), START).await;
+    kit.advance(&agent("idle"), final_reply("done"), START).await;
     kit.begin(&foreign("running"), START).await;
     assert!(store.orphans(NODE, None, 10).await.unwrap().is_empty());
     let expected: Vec<AgentKey> = vec![agent("dispatched"), agent("running"), agent("starting"), foreign("running")];

@@ -7,7 +7,7 @@ use windlass_ports::{Enqueued, MessageKind, MessageStatus, Page, RunStatus, With
 
 use super::{
     Full,
-    fixtures::{Kit, LOOKUP, NODE, START, agent, calls, foreign, guard, says},
+    fixtures::{Kit, LOOKUP, NODE, START, agent, calls, foreign, guard, final_reply},
 };
 
 const ALL: Page = Page { after: 0, limit: 1_000 };
@@ -54,7 +54,7 @@ pub async fn a_whole_run_folds_to_its_state(store: Arc<dyn Full>) {
     assert!(head.deadline.is_some());
     kit.report(&agent, run, 1, START.plus_ms(5)).await;
     assert_eq!(kit.take_report(&agent, START.plus_ms(6)).await.pending, 0);
-    let committed = kit.advance(&agent, says("done"), START.plus_ms(7)).await;
+    let committed = kit.advance(&agent, final_reply("done"), START.plus_ms(7)).await;
     assert!(!committed.next_leased);
     let view = store.run(&agent.tenant, run).await.unwrap().unwrap();
     assert_eq!((view.status, view.ordinal, view.kind), (RunStatus::Ended, 1, MessageKind::Turn));
@@ -80,7 +80,7 @@ pub async fn a_note_comes_back_with_the_run(store: Arc<dyn Full>) {
         store.enqueue(new).await.unwrap();
         let view = store.run(&agent.tenant, run).await.unwrap().unwrap();
         assert_eq!((view.note.as_deref(), view.ended_at), (note, None));
-        kit.advance(&agent, says("done"), START.plus_ms(9)).await;
+        kit.advance(&agent, final_reply("done"), START.plus_ms(9)).await;
         let view = store.run(&agent.tenant, run).await.unwrap().unwrap();
         assert_eq!((view.note.as_deref(), view.ended_at), (note, Some(START.plus_ms(9))));
     }
@@ -107,7 +107,7 @@ pub async fn calls_are_inherited_by_one_run(store: Arc<dyn Full>) {
     assert!(store.open_box(&tenant, second.context.id).await.unwrap().is_none());
     assert!(matches!(store.enqueue(first.clone()).await.unwrap(), Enqueued::Duplicate { run, .. } if run == first.run));
     assert!(matches!(store.enqueue(taking(agent("c"), Some("key"))).await.unwrap(), Enqueued::Duplicate { run, .. } if run == first.run));
-    kit.advance(&agent("b"), says("done"), START).await;
+    kit.advance(&agent("b"), final_reply("done"), START).await;
     assert_eq!(store.enqueue(taking(agent("b"), None)).await.unwrap(), Enqueued::TakenBefore { by: first.run }, "also when it is over");
     let mut again = kit.new_run(&agent("c"), START);
     again.dedupe = Some("other key".into());
@@ -137,7 +137,7 @@ pub async fn queued_runs_start_in_their_order(store: Arc<dyn Full>) {
             assert_eq!(store.due(START.plus_ms(50), 10).await.unwrap().len(), 1);
             kit.advance(&agent, Input::Entered(Opening::Ask), START.plus_ms(50)).await;
         }
-        let committed = kit.advance(&agent, says("done"), START.plus_ms(50)).await;
+        let committed = kit.advance(&agent, final_reply("done"), START.plus_ms(50)).await;
         assert_eq!(committed.next_leased, index < 3);
     }
     assert_eq!(store.head(&agent).await.unwrap().unwrap().status, HeadStatus::Idle);
@@ -201,7 +201,7 @@ pub async fn too_many_runs_are_refused(store: Arc<dyn Full>) {
     assert_eq!(limited(agent("b"), 1, 2).await.unwrap(), Enqueued::TenantFull);
     assert!(store.head(&agent("b")).await.unwrap().is_none());
     assert!(matches!(limited(foreign("b"), 1, 2).await.unwrap(), Enqueued::Entered { .. }), "a tenant's limit is its own");
-    kit.advance(&agent("a"), says("done"), START).await;
+    kit.advance(&agent("a"), final_reply("done"), START).await;
     assert!(matches!(limited(agent("b"), 1, 2).await.unwrap(), Enqueued::Entered { .. }));
 }
 
@@ -262,7 +262,7 @@ pub async fn a_queued_run_can_be_withdrawn(store: Arc<dyn Full>) {
     let state = kit.load(&agent).await.run.unwrap().state;
     let active_stop = kit.commit(active, &state, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START);
     assert_eq!(store.withdraw(agent.clone(), active_stop).await.unwrap(), Withdrawn::NotQueued);
-    assert!(kit.advance(&agent, says("done"), START).await.next_leased);
+    assert!(kit.advance(&agent, final_reply("done"), START).await.next_leased);
     assert_eq!(kit.load(&agent).await.run.unwrap().id, last, "the withdrawn run is passed over");
 }
 

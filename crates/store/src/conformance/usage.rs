@@ -7,7 +7,7 @@ use windlass_ports::{Day, Enqueued, ItemScan, NodeId, RunUsage, UsageGroup, Usag
 
 use super::{
     Full,
-    fixtures::{Kit, START, agent, foreign, says},
+    fixtures::{Kit, START, agent, foreign, final_reply},
 };
 
 /// The sums of a tenant over all days, grouped by everything.
@@ -31,7 +31,7 @@ pub async fn tm_13_each_ended_run_is_counted_once(store: Arc<dyn Full>) {
     let (run, _) = kit.begin(&agent("a"), START).await;
     kit.begin(&agent("b"), START).await;
     assert_eq!(store.uncounted_usage(10).await.unwrap(), []);
-    kit.advance(&agent("a"), says("done"), START).await;
+    kit.advance(&agent("a"), final_reply("done"), START).await;
     let counted = store.uncounted_usage(10).await.unwrap();
     assert_eq!(counted.iter().map(|counted| counted.run).collect::<Vec<_>>(), [run]);
     let (key, sums) = (&counted[0].key, counted[0].sums);
@@ -69,7 +69,7 @@ pub async fn tm_13_every_way_to_end_is_counted(store: Arc<dyn Full>) {
 pub async fn without_counting_an_end_leaves_nothing_to_count(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     kit.begin(&agent("a"), START).await;
-    kit.advance(&agent("a"), says("done"), START).await;
+    kit.advance(&agent("a"), final_reply("done"), START).await;
     assert_eq!(store.uncounted_usage(10).await.unwrap(), []);
 }
 
@@ -78,7 +78,7 @@ pub async fn tm_13_of_two_that_count_the_same_runs_one_adds_them(store: Arc<dyn 
     let kit = Kit::new(&store);
     for name in ["a", "b"] {
         kit.begin(&agent(name), START).await;
-        kit.advance(&agent(name), says("done"), START).await;
+        kit.advance(&agent(name), final_reply("done"), START).await;
     }
     let counted = store.uncounted_usage(10).await.unwrap();
     let runs: Vec<_> = counted.iter().map(|counted| counted.run).collect();

@@ -4,7 +4,7 @@ use windlass_ports::Page;
 use super::*;
 use crate::conformance::{
     Full,
-    fixtures::{HANDED_BACK, Kit, LOOKUP, NODE, START, agent, calls, says, words},
+    fixtures::{HANDED_BACK, Kit, LOOKUP, NODE, START, agent, calls, final_reply, delta_batch},
 };
 
 struct Parts {
@@ -40,8 +40,8 @@ impl Parts {
         assert_eq!(claimed.iter().map(|call| (call.run, call.call)).collect::<Vec<_>>(), [(run, CallNumber(1))]);
         self.kit.report(agent, run, 1, START).await;
         self.kit.take_report(agent, START).await;
-        self.tiered.announce(words(agent, run, 1, 0, &["half a", " word"])).await.unwrap();
-        self.kit.advance(agent, says("done"), START).await;
+        self.tiered.announce(delta_batch(agent, run, 1, 0, &["half a", " word"])).await.unwrap();
+        self.kit.advance(agent, final_reply("done"), START).await;
     }
 
     async fn output(&self, agent: &AgentKey, run: RunId) -> BoxRange {
@@ -149,7 +149,7 @@ async fn a_stored_follow_up_ends_the_wait_of_a_run_in_memory() {
     let follow_up = NewRun { follows: Some(run), ..all.kit.own_run(START) };
     let (kept, _) = all.begin(all.kit.entering(follow_up)).await;
     assert_eq!(all.tiered.erasable(START.plus_ms(1_000), 9).await.unwrap(), []);
-    all.kit.advance(&kept, says("done"), START.plus_ms(200)).await;
+    all.kit.advance(&kept, final_reply("done"), START.plus_ms(200)).await;
     assert_eq!(all.tiered.erasable(START.plus_ms(300), 9).await.unwrap(), [(own.tenant, run)]);
 }
 
@@ -164,7 +164,7 @@ async fn memory_is_bounded_and_what_has_ended_goes_first() {
     };
     let waiting = |new: NewRun| NewRun { enter: None, ..new };
     let (own, run) = all.begin(all.unstored()).await;
-    all.kit.advance(&own, says(&"x".repeat(600)), START).await;
+    all.kit.advance(&own, final_reply(&"x".repeat(600)), START).await;
     assert!(matches!(all.tiered.enqueue(waiting(large(980))).await.unwrap(), Enqueued::Dispatched { .. }));
     assert!(all.tiered.run(&own.tenant, run).await.unwrap().is_none(), "what was over made room");
     assert_eq!(all.tiered.enqueue(waiting(large(200))).await.unwrap(), Enqueued::MemoryFull);
@@ -177,7 +177,7 @@ async fn a_name_like_a_run_in_memory_is_still_an_agents_name() {
     let (own, run) = all.begin(all.unstored()).await;
     let other = AgentKey { tenant: "another".into(), agent: own.agent.clone() };
     let (named, _) = all.begin(all.kit.entering(all.kit.new_run(&other, START))).await;
-    all.kit.advance(&named, says("done"), START).await;
+    all.kit.advance(&named, final_reply("done"), START).await;
     assert_eq!(all.tiered.due(START.plus_ms(1), 9).await.unwrap(), []);
     assert!(all.tiered.run(&own.tenant, run).await.unwrap().is_some());
     assert_eq!(all.tiered.orphans(NODE, None, 9).await.unwrap(), []);

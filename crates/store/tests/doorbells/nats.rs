@@ -140,6 +140,6 @@ async fn no_page_is_confirmed_of_which_something_was_refused() {
         nats.publish(&messages).await.unwrap();
         messages[round % 10].tenant = Tenant::from("refused");
         let refused = nats.publish(&messages).await;
-        assert!(refused.is_err_and(|words| words.contains("Permissions Violation")), "round {round}");
+        assert!(refused.is_err_and(|error| error.contains("Permissions Violation")), "round {round}");
     }
 }

@@ -70,9 +70,9 @@ deal! { Store {
     forget_usage(before: Day) -> ();
 }
     // Only the owner of a run stores its deltas, in their order.
-    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
-        let owner = usize::from(words.run.as_bytes()[15]) % self.servers.len();
-        self.servers[owner].announce(words).await
+    async fn announce(&self, delta_batch: Announcement) -> Result<(), StoreError> {
+        let owner = usize::from(delta_batch.run.as_bytes()[15]) % self.servers.len();
+        self.servers[owner].announce(delta_batch).await
     }
 
     // A server keeps its records until its own next commit, and a case can't know which of the two makes the next one.

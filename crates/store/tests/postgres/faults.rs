@@ -59,7 +59,7 @@ async fn deltas_are_stored_once_over_lost_connections() {
         streams.spawn(async move {
             let pieces: Vec<String> = (0..200).map(|number| format!("{number} ")).collect();
             for (first, piece) in (0..).zip(&pieces) {
-                again(|| store.announce(words(&agent, run, 1, first, &[piece]))).await;
+                again(|| store.announce(delta_batch(&agent, run, 1, first, &[piece]))).await;
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
             let said = again(|| store.announced(&agent.tenant, run)).await;
@@ -125,7 +125,7 @@ async fn an_unreachable_server_is_an_error_until_it_returns() {
     let store = node(&database).await;
     let (kit, agent) = (Kit::new(&store), agent("a"));
     kit.begin(&agent, START).await;
-    let (held, commit) = kit.prepare(&agent, says("done"), START).await;
+    let (held, commit) = kit.prepare(&agent, final_reply("done"), START).await;
     server.cut();
     let (read, written, claimed) =
         tokio::join!(store.head(&agent), store.commit(held.clone(), commit.clone()), store.claim_calls(kit.claim(LOOKUP, "w", 1, START)));
@@ -167,7 +167,7 @@ async fn a_lock_from_outside_is_waited_for() {
     kit.begin(&agent("b"), START).await;
     let stranger = database.client().await;
     stranger.batch_execute("BEGIN; SELECT * FROM heads WHERE agent = 'a' FOR UPDATE").await.unwrap();
-    let (held, commit) = kit.prepare(&agent("a"), says("done"), START).await;
+    let (held, commit) = kit.prepare(&agent("a"), final_reply("done"), START).await;
     let committing = tokio::spawn({
         let store = store.clone();
         async move { store.commit(held, commit).await }

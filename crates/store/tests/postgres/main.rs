@@ -17,7 +17,7 @@ use windlass_store::{
     conformance::{
         Full, Subject,
         erasing_tenants::{erase_whole, furnish},
-        fixtures::{Kit, LOOKUP, START, agent, calls, guard, says, taken, words},
+        fixtures::{Kit, LOOKUP, START, agent, calls, guard, final_reply, report_input, delta_batch},
         keys::{KEYS, check_keys, use_keys},
         lists::{check_names_of_earlier_runs, runs_without_names},
         manifests::{check_manifests_of_earlier_runs, instructed, instructions, runs_with_one_manifest},
@@ -82,8 +82,8 @@ async fn one_run(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey) -> RunId {
     let report = kit.new_report(agent, run, 1, START);
     let taken_in = again(|| store.report(report.clone())).await;
     assert!(matches!(taken_in, Taken::Recorded(_) | Taken::Duplicate(_)), "{taken_in:?}");
-    step(store, kit, agent, |loaded| taken(&loaded.pending[0])).await;
-    step(store, kit, agent, |_| says("done")).await;
+    step(store, kit, agent, |loaded| report_input(&loaded.pending[0])).await;
+    step(store, kit, agent, |_| final_reply("done")).await;
     run
 }
 

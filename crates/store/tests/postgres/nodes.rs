@@ -52,17 +52,17 @@ async fn deltas_of_one_server_are_seen_or_fenced_when_another_takes_over() {
     for round in 0..ROUNDS {
         let agent = agent(&format!("a{round}"));
         let (run, _) = kit.begin(&agent, START).await;
-        one.announce(words(&agent, run, 1, 0, &["a"])).await.unwrap();
+        one.announce(delta_batch(&agent, run, 1, 0, &["a"])).await.unwrap();
         let (held, takeover) = kit.prepare(&agent, Input::owner_changed(), START).await;
         let takeover = Commit { node: NodeId(2), ..takeover };
-        let (said, taken) = tokio::join!(one.announce(words(&agent, run, 1, 1, &["b"])), async {
+        let (stored, seen) = tokio::join!(one.announce(delta_batch(&agent, run, 1, 1, &["b"])), async {
             two.commit(held, takeover).await.unwrap();
             two.announced(&agent.tenant, run).await.unwrap().text
         });
-        let is_fenced = matches!(said, Err(StoreError::Fenced));
-        assert_eq!((said.is_ok(), taken.as_str()), (!is_fenced, if is_fenced { "a" } else { "ab" }));
-        two.announce(words(&agent, run, 2, if is_fenced { 1 } else { 2 }, &["c"])).await.unwrap();
-        assert!(matches!(one.announce(words(&agent, run, 1, 2, &["d"])).await, Err(StoreError::Fenced)));
+        let is_fenced = matches!(stored, Err(StoreError::Fenced));
+        assert_eq!((stored.is_ok(), seen.as_str()), (!is_fenced, if is_fenced { "a" } else { "ab" }));
+        two.announce(delta_batch(&agent, run, 2, if is_fenced { 1 } else { 2 }, &["c"])).await.unwrap();
+        assert!(matches!(one.announce(delta_batch(&agent, run, 1, 2, &["d"])).await, Err(StoreError::Fenced)));
     }
 }
 
@@ -127,12 +127,12 @@ async fn tm_05_a_run_has_the_manifest_that_another_server_erased() {
         }
         one.enqueue(new).await.unwrap();
         assert_eq!(instructions(&two, &agent, run).await.as_deref(), Some("text"));
-        kit.advance(&agent, says("done"), START).await;
+        kit.advance(&agent, final_reply("done"), START).await;
         let (erased, begun) = tokio::join!(two.erase(agent.tenant.clone(), run), one.enqueue(meanwhile));
         erased.unwrap();
         assert!(matches!(begun.unwrap(), Enqueued::Entered { .. }));
         assert_eq!(count(&database, "SELECT count(*) FROM manifests").await, 1);
-        kit.advance(&own, says("done"), START).await;
+        kit.advance(&own, final_reply("done"), START).await;
         last = Some(raced);
     }
     two.erase(agent("a").tenant, last.unwrap()).await.unwrap();
@@ -289,7 +289,7 @@ async fn open_runs_are_counted_over_all_servers() {
     let mut new = kit.new_run(&agent("d"), START);
     new.admission = Admission { queued_per_agent_max: 10, open_per_tenant_max: 3 };
     assert_eq!(two.enqueue(new.clone()).await.unwrap(), Enqueued::TenantFull);
-    let (held, end) = kit.prepare(&agent("a"), says("done"), START).await;
+    let (held, end) = kit.prepare(&agent("a"), final_reply("done"), START).await;
     two.commit(held, end).await.unwrap();
     assert!(matches!(two.enqueue(new).await.unwrap(), Enqueued::Dispatched { .. }));
     assert!(count(&database, "SELECT count(*) FROM tenants").await > 1, "every writer counts in a slot of its own");
@@ -322,6 +322,6 @@ async fn an_agent_that_changes_all_the_time_is_read_whole() {
         kit.report(&agent, run.id, call, START).await;
         kit.take_report(&agent, START).await;
     }
-    kit.advance(&agent, says("done"), START).await;
+    kit.advance(&agent, final_reply("done"), START).await;
     assert!(reader.await.unwrap() > 0);
 }

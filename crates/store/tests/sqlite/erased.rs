@@ -10,7 +10,7 @@ use windlass_ports::{ConversationChange, Conversed, MessageKind, NewMessage, New
 use windlass_store::conformance::{
     Full,
     erasing_tenants::{erase_whole, furnish},
-    fixtures::{Kit, LOOKUP, START, agent, says, words},
+    fixtures::{Kit, LOOKUP, START, agent, final_reply, delta_batch},
 };
 use windlass_store::{OpenError, Vacuumed, vacuum_sqlite};
 
@@ -29,8 +29,8 @@ async fn run_with_texts(store: &Arc<dyn Full>, kit: &Kit) -> RunId {
     let run = new.run;
     store.enqueue(new).await.unwrap();
     let epoch = kit.load(&agent).await.head.epoch.0;
-    store.announce(words(&agent, run, epoch, 0, &[TEXTS[2]])).await.unwrap();
-    kit.advance(&agent, says(TEXTS[3]), START).await;
+    store.announce(delta_batch(&agent, run, epoch, 0, &[TEXTS[2]])).await.unwrap();
+    kit.advance(&agent, final_reply(TEXTS[3]), START).await;
     run
 }
 
@@ -185,8 +185,8 @@ async fn answered(store: &Arc<dyn Full>, kit: &Kit) -> RunId {
     store.report(report).await.unwrap();
     kit.take_report(&agent, START).await;
     let epoch = kit.load(&agent).await.head.epoch.0;
-    store.announce(words(&agent, run, epoch, 0, &["mark-words"])).await.unwrap();
-    kit.advance(&agent, says("mark-output"), START).await;
+    store.announce(delta_batch(&agent, run, epoch, 0, &["mark-words"])).await.unwrap();
+    kit.advance(&agent, final_reply("mark-output"), START).await;
     run
 }
 

@@ -15,7 +15,7 @@ use windlass_store::{
     OpenError, SqliteStore, SqliteViews, StoreOptions,
     conformance::{
         Full,
-        fixtures::{Kit, LOOKUP, START, agent, calls, says, words},
+        fixtures::{Kit, LOOKUP, START, agent, calls, final_reply, delta_batch},
         keys::{KEYS, check_keys, use_keys},
         lists::{check_names_of_earlier_runs, runs_without_names},
         manifests::{check_manifests_of_earlier_runs, runs_with_one_manifest},
@@ -231,7 +231,7 @@ async fn everything_is_there_after_a_restart() {
     let kit = Kit::starting_at(&again, 1_000);
     assert_eq!(format!("{:?}", kit.load(&agent).await), format!("{before:?}"));
     kit.take_report(&agent, START).await;
-    assert!(kit.advance(&agent, says("done"), START).await.next_leased);
+    assert!(kit.advance(&agent, final_reply("done"), START).await.next_leased);
     kit.advance(&agent, Input::Entered(Opening::Ask), START).await;
     assert_eq!(kit.load(&agent).await.run.unwrap().id, queued);
 }
@@ -246,8 +246,8 @@ async fn deltas_are_there_after_a_restart() {
     let kit = Kit::new(&first);
     let ((run, _), (settled, _)) = (kit.begin(&a, START).await, kit.begin(&b, START).await);
     for number in 0..3 {
-        first.announce(words(&a, run, 1, number, &["x"])).await.unwrap();
-        first.announce(words(&b, settled, 1, number, &["y"])).await.unwrap();
+        first.announce(delta_batch(&a, run, 1, number, &["x"])).await.unwrap();
+        first.announce(delta_batch(&b, settled, 1, number, &["y"])).await.unwrap();
     }
     let (guard, mut commit) = kit.prepare(&b, Input::owner_changed(), START).await;
     commit.settles = true;
@@ -255,14 +255,14 @@ async fn deltas_are_there_after_a_restart() {
     let beside: Box<dyn Views> = Box::new(SqliteViews::open(&path).unwrap());
     let seen = async |views: &dyn Views, run| views.announced(&a.tenant, run).await.unwrap().text;
     assert_eq!((seen(&*beside, run).await.as_str(), seen(&*beside, settled).await.as_str()), ("xxx", ""));
-    first.announce(words(&b, settled, 1, 0, &["z"])).await.unwrap();
+    first.announce(delta_batch(&b, settled, 1, 0, &["z"])).await.unwrap();
     assert_eq!(seen(&*beside, settled).await, "z");
     drop((kit, first));
     let again = open(&path);
     assert_eq!((seen(&again, run).await.as_str(), seen(&again, settled).await.as_str()), ("xxx", "z"));
-    again.announce(words(&a, run, 1, 2, &["x"])).await.unwrap();
-    again.announce(words(&a, run, 1, 3, &["!"])).await.unwrap();
-    again.announce(words(&b, settled, 1, 1, &["!"])).await.unwrap();
+    again.announce(delta_batch(&a, run, 1, 2, &["x"])).await.unwrap();
+    again.announce(delta_batch(&a, run, 1, 3, &["!"])).await.unwrap();
+    again.announce(delta_batch(&b, settled, 1, 1, &["!"])).await.unwrap();
     assert_eq!((seen(&again, run).await.as_str(), seen(&again, settled).await.as_str()), ("xxx!", "z!"));
 }
 

@@ -7,10 +7,10 @@ use windlass_ports::{NodeId, StoreError};
 
 use super::{
     Full,
-    fixtures::{Kit, LOOKUP, START, agent, calls, foreign, says, words},
+    fixtures::{Kit, LOOKUP, START, agent, calls, foreign, final_reply, delta_batch},
 };
 
-async fn said(store: &Arc<dyn Full>, agent: &AgentKey, run: RunId) -> StreamedText {
+async fn streamed(store: &Arc<dyn Full>, agent: &AgentKey, run: RunId) -> StreamedText {
     store.announced(&agent.tenant, run).await.unwrap()
 }
 
@@ -22,24 +22,24 @@ fn of(chunks: &[&str]) -> StreamedText {
 pub async fn deltas_are_read_as_they_were_stored(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
-    assert_eq!(said(&store, &agent, run).await, StreamedText::default());
-    store.announce(words(&agent, run, 1, 0, &["Hel", "lo"])).await.unwrap();
-    store.announce(words(&agent, run, 1, 2, &[""])).await.unwrap();
-    store.announce(words(&agent, run, 1, 3, &[])).await.unwrap();
-    store.announce(words(&agent, run, 1, 3, &[", \0", "na\u{ef}ve \u{1F980}"])).await.unwrap();
-    assert_eq!(said(&store, &agent, run).await, of(&["Hel", "lo", "", ", \0", "na\u{ef}ve \u{1F980}"]));
-    assert_eq!(said(&store, &foreign("a"), run).await, StreamedText::default(), "another tenant hears nothing");
-    assert_eq!(said(&store, &agent, kit.run_id()).await, StreamedText::default());
+    assert_eq!(streamed(&store, &agent, run).await, StreamedText::default());
+    store.announce(delta_batch(&agent, run, 1, 0, &["Hel", "lo"])).await.unwrap();
+    store.announce(delta_batch(&agent, run, 1, 2, &[""])).await.unwrap();
+    store.announce(delta_batch(&agent, run, 1, 3, &[])).await.unwrap();
+    store.announce(delta_batch(&agent, run, 1, 3, &[", \0", "na\u{ef}ve \u{1F980}"])).await.unwrap();
+    assert_eq!(streamed(&store, &agent, run).await, of(&["Hel", "lo", "", ", \0", "na\u{ef}ve \u{1F980}"]));
+    assert_eq!(streamed(&store, &foreign("a"), run).await, StreamedText::default(), "another tenant hears nothing");
+    assert_eq!(streamed(&store, &agent, kit.run_id()).await, StreamedText::default());
     let long = "x".repeat(100_000);
-    store.announce(words(&agent, run, 1, 5, &[&long])).await.unwrap();
-    assert_eq!(said(&store, &agent, run).await.text.len(), "Hello, \0na\u{ef}ve \u{1F980}".len() + 100_000);
+    store.announce(delta_batch(&agent, run, 1, 5, &[&long])).await.unwrap();
+    assert_eq!(streamed(&store, &agent, run).await.text.len(), "Hello, \0na\u{ef}ve \u{1F980}".len() + 100_000);
 }
 
 /// Deltas whose answer was lost are sent again, also after later ones, and change nothing.
 pub async fn deltas_are_stored_once(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
-    let batches = [words(&agent, run, 1, 0, &["a", "b"]), words(&agent, run, 1, 2, &["c"]), words(&agent, run, 1, 3, &["d", ""])];
+    let batches = [delta_batch(&agent, run, 1, 0, &["a", "b"]), delta_batch(&agent, run, 1, 2, &["c"]), delta_batch(&agent, run, 1, 3, &["d", ""])];
     for batch in &batches {
         store.announce(batch.clone()).await.unwrap();
         store.announce(batch.clone()).await.unwrap();
@@ -47,25 +47,25 @@ pub async fn deltas_are_stored_once(store: Arc<dyn Full>) {
     for batch in batches {
         store.announce(batch).await.unwrap();
     }
-    store.announce(words(&agent, run, 1, 1, &["b", "c", "d"])).await.unwrap();
-    assert_eq!(said(&store, &agent, run).await, of(&["a", "b", "c", "d", ""]));
+    store.announce(delta_batch(&agent, run, 1, 1, &["b", "c", "d"])).await.unwrap();
+    assert_eq!(streamed(&store, &agent, run).await, of(&["a", "b", "c", "d", ""]));
 }
 
 /// Another epoch, another run, another agent, an unknown agent; and an owner that lost its run to a takeover.
 pub async fn deltas_of_another_owner_are_fenced(store: Arc<dyn Full>) {
     let (kit, a) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&a, START).await;
-    store.announce(words(&a, run, 1, 0, &["mine"])).await.unwrap();
+    store.announce(delta_batch(&a, run, 1, 0, &["mine"])).await.unwrap();
     let (other, _) = kit.begin(&agent("b"), START).await;
     let (queued, _) = kit.begin(&a, START).await;
     let stale = [
-        words(&a, run, 0, 1, &["x"]),
-        words(&a, run, 2, 1, &["x"]),
-        words(&a, run, 2, 0, &["mine"]),
-        words(&a, other, 1, 0, &["x"]),
-        words(&a, queued, 1, 0, &["x"]),
-        words(&agent("nobody"), run, 1, 1, &["x"]),
-        words(&foreign("a"), run, 1, 1, &["x"]),
+        delta_batch(&a, run, 0, 1, &["x"]),
+        delta_batch(&a, run, 2, 1, &["x"]),
+        delta_batch(&a, run, 2, 0, &["mine"]),
+        delta_batch(&a, other, 1, 0, &["x"]),
+        delta_batch(&a, queued, 1, 0, &["x"]),
+        delta_batch(&agent("nobody"), run, 1, 1, &["x"]),
+        delta_batch(&foreign("a"), run, 1, 1, &["x"]),
     ];
     for stale in stale {
         let outcome = store.announce(stale.clone()).await;
@@ -74,12 +74,12 @@ pub async fn deltas_of_another_owner_are_fenced(store: Arc<dyn Full>) {
     let (guard, mut takeover) = kit.prepare(&a, Input::owner_changed(), START).await;
     takeover.node = NodeId(2);
     store.commit(guard, takeover).await.unwrap();
-    assert!(matches!(store.announce(words(&a, run, 1, 1, &["x"])).await, Err(StoreError::Fenced)));
-    assert_eq!(said(&store, &a, run).await, of(&["mine"]), "what was announced still stands");
-    store.announce(words(&a, run, 2, 1, &["yours"])).await.unwrap();
-    assert_eq!(said(&store, &a, run).await, of(&["mine", "yours"]));
+    assert!(matches!(store.announce(delta_batch(&a, run, 1, 1, &["x"])).await, Err(StoreError::Fenced)));
+    assert_eq!(streamed(&store, &a, run).await, of(&["mine"]), "what was announced still stands");
+    store.announce(delta_batch(&a, run, 2, 1, &["yours"])).await.unwrap();
+    assert_eq!(streamed(&store, &a, run).await, of(&["mine", "yours"]));
     for run in [other, queued] {
-        assert_eq!(said(&store, &a, run).await, StreamedText::default());
+        assert_eq!(streamed(&store, &a, run).await, StreamedText::default());
     }
 }
 
@@ -88,18 +88,18 @@ pub async fn deltas_of_another_owner_are_fenced(store: Arc<dyn Full>) {
 pub async fn deltas_that_do_not_fit_are_refused(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
-    store.announce(words(&agent, run, 1, 0, &["ab", "cd"])).await.unwrap();
-    let mut long = words(&agent, run, 1, 2, &["ef"]);
+    store.announce(delta_batch(&agent, run, 1, 0, &["ab", "cd"])).await.unwrap();
+    let mut long = delta_batch(&agent, run, 1, 2, &["ef"]);
     long.text.push('g');
-    let mut short = words(&agent, run, 1, 2, &["ef"]);
+    let mut short = delta_batch(&agent, run, 1, 2, &["ef"]);
     short.text.pop();
-    let mut split = words(&agent, run, 1, 2, &["\u{e9}"]);
+    let mut split = delta_batch(&agent, run, 1, 2, &["\u{e9}"]);
     split.pieces = ChunkLengths(vec![1, 1]);
     let misfits = [
-        words(&agent, run, 1, 3, &["ef"]),
-        words(&agent, run, 1, 0, &["ab", "ce"]),
-        words(&agent, run, 1, 0, &["a", "bcd"]),
-        words(&agent, run, 1, 1, &["cd", "ef"]),
+        delta_batch(&agent, run, 1, 3, &["ef"]),
+        delta_batch(&agent, run, 1, 0, &["ab", "ce"]),
+        delta_batch(&agent, run, 1, 0, &["a", "bcd"]),
+        delta_batch(&agent, run, 1, 1, &["cd", "ef"]),
         long,
         short,
         split,
@@ -108,7 +108,7 @@ pub async fn deltas_that_do_not_fit_are_refused(store: Arc<dyn Full>) {
         let outcome = store.announce(misfit.clone()).await;
         assert!(matches!(outcome, Err(StoreError::Corrupt(_))), "{misfit:?}: {outcome:?}");
     }
-    assert_eq!(said(&store, &agent, run).await, of(&["ab", "cd"]));
+    assert_eq!(streamed(&store, &agent, run).await, of(&["ab", "cd"]));
 }
 
 /// A commit that settles deltas deletes them in the same transaction; the next ones start from chunk 0.
@@ -117,40 +117,40 @@ pub async fn a_commit_settles_deltas(store: Arc<dyn Full>) {
     let (run, _) = kit.begin(&a, START).await;
     let (other, _) = kit.begin(&b, START).await;
     for first in 0..5 {
-        store.announce(words(&a, run, 1, first, &["x"])).await.unwrap();
-        store.announce(words(&b, other, 1, first, &["y"])).await.unwrap();
+        store.announce(delta_batch(&a, run, 1, first, &["x"])).await.unwrap();
+        store.announce(delta_batch(&b, other, 1, first, &["y"])).await.unwrap();
     }
     kit.advance(&a, Input::owner_changed(), START).await;
-    assert_eq!(said(&store, &a, run).await.chunks.0.len(), 5, "a commit that does not settle leaves them");
+    assert_eq!(streamed(&store, &a, run).await.chunks.0.len(), 5, "a commit that does not settle leaves them");
     let (guard, mut commit) = kit.prepare(&a, calls(&[LOOKUP]), START).await;
     commit.settles = true;
     store.commit(guard.clone(), commit.clone()).await.unwrap();
-    assert_eq!(said(&store, &a, run).await, StreamedText::default());
-    assert_eq!(said(&store, &b, other).await.chunks.0.len(), 5, "others keep theirs");
+    assert_eq!(streamed(&store, &a, run).await, StreamedText::default());
+    assert_eq!(streamed(&store, &b, other).await.chunks.0.len(), 5, "others keep theirs");
     store.commit(guard, commit).await.unwrap();
     kit.report(&a, run, 1, START).await;
     kit.take_report(&a, START).await;
-    store.announce(words(&a, run, 1, 0, &["anew"])).await.unwrap();
-    assert_eq!(said(&store, &a, run).await, of(&["anew"]));
-    let (guard, mut end) = kit.prepare(&a, says("anew"), START).await;
+    store.announce(delta_batch(&a, run, 1, 0, &["anew"])).await.unwrap();
+    assert_eq!(streamed(&store, &a, run).await, of(&["anew"]));
+    let (guard, mut end) = kit.prepare(&a, final_reply("anew"), START).await;
     end.settles = true;
     store.commit(guard, end).await.unwrap();
-    assert_eq!(said(&store, &a, run).await, StreamedText::default());
-    assert!(matches!(store.announce(words(&a, run, 1, 0, &["late"])).await, Err(StoreError::Fenced)));
+    assert_eq!(streamed(&store, &a, run).await, StreamedText::default());
+    assert!(matches!(store.announce(delta_batch(&a, run, 1, 0, &["late"])).await, Err(StoreError::Fenced)));
 }
 
 /// A fenced commit changes nothing.
 pub async fn a_fenced_commit_settles_nothing(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
-    store.announce(words(&agent, run, 1, 0, &["still", " here"])).await.unwrap();
-    let (stale, mut commit) = kit.prepare(&agent, says("done"), START).await;
+    store.announce(delta_batch(&agent, run, 1, 0, &["still", " here"])).await.unwrap();
+    let (stale, mut commit) = kit.prepare(&agent, final_reply("done"), START).await;
     commit.settles = true;
     let (guard, mut takeover) = kit.prepare(&agent, Input::owner_changed(), START).await;
     takeover.node = NodeId(2);
     store.commit(guard, takeover).await.unwrap();
     assert!(matches!(store.commit(stale, commit).await, Err(StoreError::Fenced)));
-    assert_eq!(said(&store, &agent, run).await, of(&["still", " here"]));
+    assert_eq!(streamed(&store, &agent, run).await, of(&["still", " here"]));
 }
 
 /// Neither does a commit that fails in the middle; and deltas that are stored at the same time are stored once.
@@ -158,19 +158,19 @@ pub async fn a_failing_commit_settles_nothing(store: Arc<dyn Full>) {
     let (kit, a, b) = (Kit::new(&store), agent("a"), agent("b"));
     let (run, _) = kit.begin(&a, START).await;
     let (other, _) = kit.begin(&b, START).await;
-    store.announce(words(&a, run, 1, 0, &["still"])).await.unwrap();
+    store.announce(delta_batch(&a, run, 1, 0, &["still"])).await.unwrap();
     let (guard, mut commit) = kit.prepare(&a, calls(&[LOOKUP]), START).await;
     commit.settles = true;
     let twice = kit.item(ItemKind::Thought, b"{}");
     commit.items.extend([twice.clone(), twice]);
-    let (refused, kept) = tokio::join!(store.commit(guard, commit), store.announce(words(&b, other, 1, 0, &["beside"])));
+    let (refused, kept) = tokio::join!(store.commit(guard, commit), store.announce(delta_batch(&b, other, 1, 0, &["beside"])));
     assert!(matches!(refused, Err(StoreError::Corrupt(_))), "{refused:?}");
     kept.unwrap();
-    assert_eq!(said(&store, &a, run).await, of(&["still"]));
-    store.announce(words(&a, run, 1, 1, &[" here"])).await.unwrap();
-    store.announce(words(&b, other, 1, 1, &["s"])).await.unwrap();
-    assert_eq!(said(&store, &a, run).await, of(&["still", " here"]));
-    assert_eq!(said(&store, &b, other).await, of(&["beside", "s"]));
+    assert_eq!(streamed(&store, &a, run).await, of(&["still"]));
+    store.announce(delta_batch(&a, run, 1, 1, &[" here"])).await.unwrap();
+    store.announce(delta_batch(&b, other, 1, 1, &["s"])).await.unwrap();
+    assert_eq!(streamed(&store, &a, run).await, of(&["still", " here"]));
+    assert_eq!(streamed(&store, &b, other).await, of(&["beside", "s"]));
 }
 
 /// Many streams at once, where each batch is accepted, fenced or refused by itself; two batches of one stream keep their order.
@@ -184,7 +184,7 @@ pub async fn a_fenced_stream_does_not_affect_the_others(store: Arc<dyn Full>) {
     }
     let ask = |number: usize, first, piece: &'static str| {
         let (agent, run) = &streams[number];
-        store.announce(words(agent, *run, if number % 3 == 1 { 7 } else { 1 }, first, &[piece]))
+        store.announce(delta_batch(agent, *run, if number % 3 == 1 { 7 } else { 1 }, first, &[piece]))
     };
     let batches = (0..30).map(|number| async move {
         let first = if number % 3 == 2 { 1 } else { 0 };
@@ -198,6 +198,6 @@ pub async fn a_fenced_stream_does_not_affect_the_others(store: Arc<dyn Full>) {
             1 => assert!(matches!((&one, &two), (Err(StoreError::Fenced), Err(StoreError::Fenced))), "{one:?} {two:?}"),
             _ => assert!(matches!((&one, &two), (Err(StoreError::Corrupt(_)), Err(StoreError::Corrupt(_)))), "{one:?} {two:?}"),
         }
-        assert_eq!(said(&store, agent, *run).await, if number % 3 == 0 { of(&["one", "two"]) } else { StreamedText::default() });
+        assert_eq!(streamed(&store, agent, *run).await, if number % 3 == 0 { of(&["one", "two"]) } else { StreamedText::default() });
     }
 }
