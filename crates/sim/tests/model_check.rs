@@ -99,17 +99,17 @@ fn print(lines: &str) {
 }
 
 fn story(config: &Config, found: &Explored) -> String {
-    let told = |story: &[Action]| story.iter().map(|action| format!("\n  {action:?}")).collect::<String>();
+    let shown = |story: &[Action]| story.iter().map(|action| format!("\n  {action:?}")).collect::<String>();
     if let Some(livelock) = &found.livelock {
         return format!(
             "{}: it can go on for ever:{}\nand then over and over:{}",
             config.name,
-            told(&livelock.story),
-            told(&livelock.round)
+            shown(&livelock.story),
+            shown(&livelock.round)
         );
     }
     let Some(broken) = &found.broken else { return String::new() };
-    format!("{}: {}: {}{}", config.name, broken.promise.as_str(), broken.how, told(&broken.story))
+    format!("{}: {}: {}{}", config.name, broken.promise.as_str(), broken.how, shown(&broken.story))
 }
 
 /// Does the same to each element, on as many threads as there are processors, and keeps the order.

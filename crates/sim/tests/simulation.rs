@@ -11,7 +11,7 @@
 
 use std::io::Write;
 
-use windlass_sim::world::{Plant, march, simulate};
+use windlass_sim::world::{PlantedBug, run_seeds, simulate};
 
 /// The seeds of one test run.
 const SEEDS: u64 = 2_000;
@@ -19,17 +19,17 @@ const SEEDS: u64 = 2_000;
 const THREADS: usize = 2;
 
 /// Prints a line that is shown even if the test passes.
-fn say(line: &str) {
+fn print(line: &str) {
     std::io::stderr().lock().write_all(format!("{line}\n").as_bytes()).expect("there is somebody to tell");
 }
 
 #[test]
 fn every_promise_holds_under_every_seed() {
-    let tally = march(0..SEEDS, THREADS, None, |tally| tally.broken.len() < 3);
-    tally.broken.iter().for_each(|outcome| say(&outcome.to_string()));
+    let tally = run_seeds(0..SEEDS, THREADS, None, |tally| tally.broken.len() < 3);
+    tally.broken.iter().for_each(|outcome| print(&outcome.to_string()));
     let broken = tally.broken.len();
-    say(&format!("simulation: {} seeds, {} runs, {} faults, {broken} violations", tally.seeds, tally.runs, tally.faults));
-    say(&format!("simulation: {}", tally.facts));
+    print(&format!("simulation: {} seeds, {} runs, {} faults, {broken} violations", tally.seeds, tally.runs, tally.faults));
+    print(&format!("simulation: {}", tally.facts));
     assert!(tally.broken.is_empty(), "promises were broken; the seeds are above");
     assert_eq!(tally.facts.missing(), [""; 0], "the simulation is asleep where these never happen");
 }
@@ -52,18 +52,18 @@ fn what_was_found_stays_found() {
 #[test]
 fn planted_bugs_are_found() {
     let mut found = 0;
-    for plant in Plant::ALL {
-        let tally = march(0..SEEDS, THREADS, Some(plant), |tally| tally.broken.is_empty());
+    for planted_bug in PlantedBug::ALL {
+        let tally = run_seeds(0..SEEDS, THREADS, Some(planted_bug), |tally| tally.broken.is_empty());
         match tally.broken.first().and_then(|outcome| Some((outcome.seed, outcome.violation.as_ref()?))) {
-            None => say(&format!("{plant:?} was not found")),
+            None => print(&format!("{planted_bug:?} was not found")),
             Some((seed, violation)) => {
                 found += 1;
-                say(&format!("{plant:?}: found after {} seeds, in {seed}: {}, {}", tally.seeds, violation.promise, violation.text));
+                print(&format!("{planted_bug:?}: found after {} seeds, in {seed}: {}, {}", tally.seeds, violation.promise, violation.text));
             }
         }
     }
-    say(&format!("planted bugs: {}, found: {found}", Plant::ALL.len()));
-    assert_eq!(found, Plant::ALL.len());
+    print(&format!("planted bugs: {}, found: {found}", PlantedBug::ALL.len()));
+    assert_eq!(found, PlantedBug::ALL.len());
 }
 
 #[test]
@@ -79,6 +79,6 @@ fn a_seed_is_a_run_byte_for_byte() {
 fn one_seed() {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
     let outcome = simulate(seed, None);
-    say(&outcome.to_string());
+    print(&outcome.to_string());
     assert!(outcome.violation.is_none());
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use windlass_sim::world::march;
+use windlass_sim::world::run_seeds;
 
 /// After this many failing seeds the campaign ends.
 const BROKEN_MAX: usize = 10;
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let began = Instant::now();
     let last = Mutex::new(began);
-    let tally = march(from..from.saturating_add(seeds), threads, None, |tally| {
+    let tally = run_seeds(from..from.saturating_add(seeds), threads, None, |tally| {
         if let Ok(mut last) = last.lock()
             && last.elapsed() >= NEWS_EVERY
         {

@@ -3,7 +3,7 @@
 use serde_json::json;
 use windlass_kernel::{AfterExecution, Budgets, EffectClass, Manifest, Route, ToolSpec};
 
-pub use super::state::Left;
+pub use super::state::FaultBudget;
 
 /// A tool of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,14 +34,14 @@ pub struct Config {
     /// Whether services report to a process, to the store, or both.
     pub reports: Ways,
     /// The faults that may happen.
-    pub left: Left,
+    pub faults: FaultBudget,
 }
 
 /// The way in which a result arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ways {
     /// In the mailbox of one of the processes.
-    Desk,
+    Mailbox,
     /// In the inbox, because no process had room.
     Inbox,
     /// In either way.
@@ -86,8 +86,8 @@ pub(super) const LOCAL_WRITE: Tool = Tool { route: Route::InProcess, effect: Eff
 pub(super) const SERVED_READ: Tool = Tool { route: Route::External, effect: EffectClass::Read };
 pub(super) const SERVED_WRITE: Tool = Tool { route: Route::External, effect: EffectClass::Write };
 
-pub(super) const NOTHING: Left =
-    Left { crashes: 0, pauses: 0, lost: 0, delays: 0, duplicates: 0, early: 0, silences: 0, stops: 0, failures: 0, ticks: 0 };
+pub(super) const NOTHING: FaultBudget =
+    FaultBudget { crashes: 0, pauses: 0, lost: 0, delays: 0, duplicates: 0, early: 0, silences: 0, stops: 0, failures: 0, ticks: 0 };
 
 pub(super) const PLAIN: Config = Config {
     name: "",
@@ -97,43 +97,43 @@ pub(super) const PLAIN: Config = Config {
     is_only_first: true,
     is_greedy: false,
     is_full: false,
-    reports: Ways::Desk,
-    left: NOTHING,
+    reports: Ways::Mailbox,
+    faults: NOTHING,
 };
 
 /// All configurations. Together they show every fact.
 pub fn configurations() -> Vec<Config> {
-    let everything = Left { crashes: 1, pauses: 1, lost: 1, duplicates: 1, stops: 1, ..NOTHING };
+    let everything = FaultBudget { crashes: 1, pauses: 1, lost: 1, duplicates: 1, stops: 1, ..NOTHING };
     let served = &[SERVED_READ, SERVED_WRITE];
     let written = &[LOCAL_WRITE, SERVED_READ];
     vec![
-        Config { name: "everything once", reports: Ways::Inbox, left: everything, ..PLAIN },
-        Config { name: "a write of this process", keys: &[1], tools: written, reports: Ways::Both, left: everything, ..PLAIN },
+        Config { name: "everything once", reports: Ways::Inbox, faults: everything, ..PLAIN },
+        Config { name: "a write of this process", keys: &[1], tools: written, reports: Ways::Both, faults: everything, ..PLAIN },
         Config {
             name: "services and time",
             keys: &[1],
             tools: served,
-            left: Left { ticks: 3, duplicates: 1, silences: 1, ..NOTHING },
+            faults: FaultBudget { ticks: 3, duplicates: 1, silences: 1, ..NOTHING },
             ..PLAIN
         },
         Config {
             name: "a zombie and a crash",
             keys: &[1],
             tools: written,
-            left: Left { crashes: 1, pauses: 1, failures: 1, ticks: 2, ..NOTHING },
+            faults: FaultBudget { crashes: 1, pauses: 1, failures: 1, ticks: 2, ..NOTHING },
             ..PLAIN
         },
-        Config { name: "a delayed commit", tools: served, left: Left { delays: 1, lost: 1, pauses: 1, ..NOTHING }, ..PLAIN },
+        Config { name: "a delayed commit", tools: served, faults: FaultBudget { delays: 1, lost: 1, pauses: 1, ..NOTHING }, ..PLAIN },
         Config {
             name: "an early result",
             keys: &[1],
             tools: served,
             reports: Ways::Both,
-            left: Left { early: 1, crashes: 1, duplicates: 1, lost: 1, ..NOTHING },
+            faults: FaultBudget { early: 1, crashes: 1, duplicates: 1, lost: 1, ..NOTHING },
             ..PLAIN
         },
-        Config { name: "two stops", is_full: true, left: Left { stops: 2, crashes: 1, ..NOTHING }, ..PLAIN },
-        Config { name: "a key used twice", keys: &[1, 1], left: Left { lost: 1, crashes: 1, ..NOTHING }, ..PLAIN },
-        Config { name: "a greedy model", keys: &[1], is_greedy: true, left: Left { crashes: 1, ticks: 2, ..NOTHING }, ..PLAIN },
+        Config { name: "two stops", is_full: true, faults: FaultBudget { stops: 2, crashes: 1, ..NOTHING }, ..PLAIN },
+        Config { name: "a key used twice", keys: &[1, 1], faults: FaultBudget { lost: 1, crashes: 1, ..NOTHING }, ..PLAIN },
+        Config { name: "a greedy model", keys: &[1], is_greedy: true, faults: FaultBudget { crashes: 1, ticks: 2, ..NOTHING }, ..PLAIN },
     ]
 }

@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 
 use windlass_kernel::Run;
 
-use super::state::{Asked, Commit, Head, Held, Named, RunNo, RunRow, RunStatus, Stage, State, Store, Worker};
+use super::state::{SentCommit, Commit, Head, ActiveRun, Named, RunNo, RunRow, RunStatus, Stage, State, Store, Worker};
 
 /// The fingerprint of a state.
 pub(super) fn fingerprint(state: &State) -> u128 {
@@ -78,22 +78,22 @@ impl Hasher for Mixer {
 }
 
 fn hash_state(state: &State, mixer: &mut Mixer) {
-    let State { clock, store, workers, floating, requests, left } = state;
+    let State { clock, store, workers, floating, requests, faults } = state;
     let Store { head, runs, inbox, calls } = store;
     let Head { status, epoch: _, seq: _, run, owner, wake_at, pending, queued } = head;
     (clock, status, run, owner.is_some(), wake_at, pending, queued).hash(mixer);
-    (requests, left).hash(mixer);
-    let lives = |run: RunNo| store.run(run).status != RunStatus::Ended || is_held(state, run);
+    (requests, faults).hash(mixer);
+    let has_future = |run: RunNo| store.run(run).status != RunStatus::Ended || is_held(state, run);
     for (number, RunRow { key, status, state }) in runs.iter().enumerate() {
         (key, status).hash(mixer);
-        if lives(number as RunNo) {
+        if has_future(number as RunNo) {
             hash_run(state, 0, mixer);
         }
     }
-    for message in inbox.iter().filter(|message| lives(message.run)) {
+    for message in inbox.iter().filter(|message| has_future(message.run)) {
         message.hash(mixer);
     }
-    for call in calls.iter().filter(|call| lives(call.run)) {
+    for call in calls.iter().filter(|call| has_future(call.run)) {
         // No promise limits how often a read is started.
         let starts = if call.is_write { call.starts } else { 0 };
         (call.run, call.call, call.status, starts, call.is_ready).hash(mixer);
@@ -109,32 +109,32 @@ fn hash_state(state: &State, mixer: &mut Mixer) {
 
 /// Whether a worker or a delayed commit can still write to a run.
 fn is_held(state: &State, run: RunNo) -> bool {
-    let asks = |stage: &Stage| matches!(stage, Stage::Asking(asked) if asked.commit.run == run);
-    let holds = |worker: &Worker| worker.held.as_ref().is_some_and(|held| held.run == run) || asks(&worker.stage);
+    let asks = |stage: &Stage| matches!(stage, Stage::Committing(sent) if sent.commit.run == run);
+    let holds = |worker: &Worker| worker.active.as_ref().is_some_and(|active| active.run == run) || asks(&worker.stage);
     state.workers.iter().any(holds) || state.floating.as_ref().is_some_and(|floating| floating.1.run == run)
 }
 
 /// Hashes a worker by itself, so that two workers can be exchanged.
 fn hash_worker(worker: &Worker, state: &State) -> u128 {
     let mut mixer = Mixer::new();
-    let Worker { node, is_paused, held, in_flight, notes, stage } = worker;
+    let Worker { node, is_paused, active, in_flight, messages, stage } = worker;
     let head = &state.store.head;
     let floats = state.floating.as_ref().is_some_and(|floating| floating.1.node == *node);
     (head.owner == Some(*node), floats, is_paused).hash(&mut mixer);
-    (in_flight, notes).hash(&mut mixer);
-    if let Some(Held { run, state: own, status, epoch, seq }) = held {
+    (in_flight, messages).hash(&mut mixer);
+    if let Some(ActiveRun { run, state: own, status, epoch, seq }) = active {
         (1u8, run, status, behind(head.epoch, *epoch), behind(head.seq, *seq)).hash(&mut mixer);
         hash_run(own, state.store.run(*run).state.next_number, &mut mixer);
     }
     match stage {
         Stage::Free => 2u8.hash(&mut mixer),
-        Stage::Asking(asked) => {
-            let Asked { named, commit, told, is_applied } = asked.as_ref();
+        Stage::Committing(sent) => {
+            let SentCommit { named, commit, taken, is_applied } = sent.as_ref();
             hash_named(named, head, &mut mixer);
-            (3u8, told, is_applied).hash(&mut mixer);
+            (3u8, taken, is_applied).hash(&mut mixer);
             hash_commit(commit, &state.store, &mut mixer);
         }
-        Stage::Starting { told, again } => (4u8, told, again).hash(&mut mixer),
+        Stage::Starting { taken, again } => (4u8, taken, again).hash(&mut mixer),
     }
     mixer.whole()
 }
@@ -151,7 +151,7 @@ fn hash_named(named: &Named, head: &Head, mixer: &mut Mixer) {
 }
 
 /// Hashes a run. The length of its journal is counted from that of the stored row.
-fn hash_run(run: &Run, standing: u64, mixer: &mut Mixer) {
+fn hash_run(run: &Run, stored: u64, mixer: &mut Mixer) {
     let Run {
         phase,
         origin: _,
@@ -170,7 +170,7 @@ fn hash_run(run: &Run, standing: u64, mixer: &mut Mixer) {
         compacted_in,
         parked,
     } = run;
-    let ahead = if standing == 0 { 0 } else { next_number.wrapping_sub(standing) };
+    let ahead = if stored == 0 { 0 } else { next_number.wrapping_sub(stored) };
     (phase, iteration, calls_used, compacting, compacted_in, parked, ahead).hash(mixer);
 }
 

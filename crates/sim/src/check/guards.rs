@@ -70,13 +70,13 @@ guards! {
     /// `worker::commit`: a commit whose answer was lost is sent again unchanged.
     SameCommitAgain = "an unanswered commit is repeated as it was", "engine/tests/engine::a_write_whose_commit_was_not_answered_is_started_once";
     /// `catch_up::has_lost_work`: a new owner gives the kernel the takeover as an input, which parks the lost owner's writes.
-    TakeOverIsTold = "a takeover is an input", "engine/tests/engine::a_read_cut_by_a_crash_starts_again_with_the_same_key_and_a_write_waits_for_a_person";
+    TakeoverIsAnInput = "a takeover is an input", "engine/tests/engine::a_read_cut_by_a_crash_starts_again_with_the_same_key_and_a_write_waits_for_a_person";
     /// `catch_up::belongs_elsewhere`: another process's run is taken over only after its lease has ended.
     TakeOnlyFromLost = "only a lost owner's work is taken", "engine/tests/engine::a_run_is_its_owners_as_long_as_that_one_lives";
     /// `Drafting::thought`: a reply counts only for the iteration and the attempt that asked for it.
-    ReplyFitsLap = "a reply fits its lap", "engine/tests/engine::a_late_reply_does_not_count_for_another_lap";
+    ReplyFitsIteration = "a reply fits its lap", "engine/tests/engine::a_late_reply_does_not_count_for_another_lap";
     /// `Worker::load`: a result in the worker's memory counts as in flight.
-    ResultAtHand = "a result at hand is not lost", "engine/tests/engine::a_result_that_comes_with_a_look_is_taken";
+    ResultInMemory = "a result at hand is not lost", "engine/tests/engine::a_result_that_comes_with_a_look_is_taken";
 }
 
 /// The guards that are active.

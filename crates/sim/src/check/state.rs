@@ -116,11 +116,11 @@ pub(super) struct Commit {
 
 /// A message in a worker's mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Note {
+pub(super) enum WorkerMessage {
     /// There may be work in the store.
-    Look,
+    CheckStore,
     /// A model call has ended.
-    Thought { run: RunNo, iteration: u32, attempt: u32, is_reply: bool },
+    ModelEnded { run: RunNo, iteration: u32, attempt: u32, is_reply: bool },
     /// A tool of this process has ended.
     Tool { run: RunNo, call: CallNumber },
     /// A service reports to this process.
@@ -129,19 +129,19 @@ pub(super) enum Note {
     Stop { run: RunNo },
 }
 
-impl Note {
+impl WorkerMessage {
     /// Whether the message comes from an effect of this process.
     pub fn is_local(self) -> bool {
         match self {
-            Note::Thought { .. } | Note::Tool { .. } => true,
-            Note::Look | Note::Report { .. } | Note::Stop { .. } => false,
+            WorkerMessage::ModelEnded { .. } | WorkerMessage::Tool { .. } => true,
+            WorkerMessage::CheckStore | WorkerMessage::Report { .. } | WorkerMessage::Stop { .. } => false,
         }
     }
 }
 
 /// A run as its worker last committed or loaded it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Held {
+pub(super) struct ActiveRun {
     pub run: RunNo,
     pub state: Arc<Run>,
     pub status: HeadStatus,
@@ -151,7 +151,7 @@ pub(super) struct Held {
 
 /// An effect in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Flight {
+pub(super) struct RunningEffect {
     pub run: RunNo,
     pub effect: Effect,
     /// The effect has ended, and its message is in the mailbox.
@@ -160,11 +160,11 @@ pub(super) struct Flight {
 
 /// A commit that was sent to the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Asked {
+pub(super) struct SentCommit {
     pub named: Named,
     pub commit: Commit,
     /// The messages that it was made from, each with whether it fitted.
-    pub told: Vec<(Note, bool)>,
+    pub taken: Vec<(WorkerMessage, bool)>,
     /// Whether it was applied and its answer lost.
     pub is_applied: bool,
 }
@@ -174,10 +174,10 @@ pub(super) struct Asked {
 pub(super) enum Stage {
     Free,
     /// It waits for the answer to a commit.
-    Asking(Box<Asked>),
+    Committing(Box<SentCommit>),
     /// The commit was answered. The effects that it made outstanding are not started yet.
     Starting {
-        told: Vec<Note>,
+        taken: Vec<WorkerMessage>,
         again: bool,
     },
 }
@@ -188,15 +188,15 @@ pub(super) struct Worker {
     pub node: NodeNo,
     /// Whether it is paused. Its lease has ended then.
     pub is_paused: bool,
-    pub held: Option<Held>,
-    pub in_flight: Vec<Flight>,
-    pub notes: Vec<Note>,
+    pub active: Option<ActiveRun>,
+    pub in_flight: Vec<RunningEffect>,
+    pub messages: Vec<WorkerMessage>,
     pub stage: Stage,
 }
 
 /// The number of faults of each kind that may still happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Left {
+pub struct FaultBudget {
     /// Crashes of processes.
     pub crashes: u8,
     /// Pauses of processes beyond their leases.
@@ -229,7 +229,7 @@ pub(super) struct State {
     pub floating: Option<Box<(Named, Commit)>>,
     /// Whether each request is still to be made or repeated.
     pub requests: Vec<bool>,
-    pub left: Left,
+    pub faults: FaultBudget,
 }
 
 impl State {
@@ -242,7 +242,7 @@ impl State {
             workers: (0..config.workers).map(Worker::fresh).collect(),
             floating: None,
             requests: vec![true; config.keys.len()],
-            left: config.left,
+            faults: config.faults,
         }
     }
 
@@ -255,11 +255,11 @@ impl State {
 impl Worker {
     /// A process that has just started.
     pub fn fresh(node: NodeNo) -> Self {
-        Worker { node, is_paused: false, held: None, in_flight: Vec::new(), notes: Vec::new(), stage: Stage::Free }
+        Worker { node, is_paused: false, active: None, in_flight: Vec::new(), messages: Vec::new(), stage: Stage::Free }
     }
 
     /// Whether a crash would lose anything.
     pub fn is_busy(&self) -> bool {
-        !self.notes.is_empty() || !self.in_flight.is_empty() || self.stage != Stage::Free
+        !self.messages.is_empty() || !self.in_flight.is_empty() || self.stage != Stage::Free
     }
 }

@@ -90,7 +90,7 @@ fn request(part: &[u8]) -> Option<Request<Body>> {
 
 /// Whether the request succeeded.
 async fn send(router: &Router, request: Request<Body>) -> bool {
-    let told = format!("{} {}", request.method(), request.uri());
+    let shown = format!("{} {}", request.method(), request.uri());
     let patience = Instant::now() + PATIENCE;
     let Ok(answered) = tokio::time::timeout_at(patience, router.clone().oneshot(request)).await else {
         // A response that waits for a person has no end, and its client asked to wait.
@@ -98,19 +98,19 @@ async fn send(router: &Router, request: Request<Body>) -> bool {
     };
     let answer = answered.expect("a router does not fail");
     let status = answer.status().as_u16();
-    assert!(status < 500, "{told}: {status}");
+    assert!(status < 500, "{shown}: {status}");
     let is_json = answer.headers().get("content-type").is_some_and(|kind| kind.as_bytes() == b"application/json");
     let mut body = answer.into_body();
     let mut text = Vec::new();
     // An event stream of an agent has no end.
     while let Ok(Some(frame)) = tokio::time::timeout_at(patience, body.frame()).await {
         text.extend_from_slice(&frame.expect("an answer does not break").into_data().unwrap_or_default());
-        assert!(text.len() <= ANSWER_BYTES_MAX, "{told}: an answer without end");
+        assert!(text.len() <= ANSWER_BYTES_MAX, "{shown}: an answer without end");
     }
     if is_json && body.is_end_stream() {
-        serde_json::from_slice::<Value>(&text).unwrap_or_else(|error| panic!("{told}: {error}"));
+        serde_json::from_slice::<Value>(&text).unwrap_or_else(|error| panic!("{shown}: {error}"));
     }
-    assert!(is_json || status < 300, "{told}: a refusal is JSON");
+    assert!(is_json || status < 300, "{shown}: a refusal is JSON");
     status < 300
 }
 

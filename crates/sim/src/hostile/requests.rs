@@ -6,7 +6,7 @@ use windlass_doors::fuzzing;
 use super::BYTES_MAX;
 
 /// Bytes that a response has independently of its request.
-const SAID_ANYWAY: usize = 8 << 10;
+const INDEPENDENT_BYTES: usize = 8 << 10;
 /// How much longer something gets by being repeated: an item of three bytes can be spelled out in full.
 const GROWTH: usize = 48;
 /// The most bytes of a refusal.
@@ -22,11 +22,11 @@ pub fn responses_request(bytes: &[u8]) -> bool {
         match outcome {
             Ok(kept) => {
                 is_taken = true;
-                assert!(kept <= SAID_ANYWAY + GROWTH * bytes.len(), "{kept} bytes are kept of {}", bytes.len());
+                assert!(kept <= INDEPENDENT_BYTES + GROWTH * bytes.len(), "{kept} bytes are kept of {}", bytes.len());
             }
             Err(refusal) => {
-                let told: Value = serde_json::from_str(&refusal).expect("a refusal is JSON");
-                assert_eq!(told["status"], 400, "{refusal}");
+                let shown: Value = serde_json::from_str(&refusal).expect("a refusal is JSON");
+                assert_eq!(shown["status"], 400, "{refusal}");
                 assert!(refusal.len() <= REFUSAL_BYTES_MAX, "a refusal of {} bytes", refusal.len());
             }
         }

@@ -20,16 +20,16 @@ const GROWTH: usize = 16;
 
 /// Reads the bytes as a server's answers, one part for each request. The first byte chooses the transport.
 pub fn mcp_answers(bytes: &[u8]) -> bool {
-    let [way, rest @ ..] = bytes else { return false };
+    let [transport, rest @ ..] = bytes else { return false };
     if rest.len() > BYTES_MAX {
         return false;
     }
     let parts: VecDeque<Vec<u8>> = rest.split(|byte| *byte == BETWEEN).map(<[u8]>::to_vec).collect();
     let limits = Limits { answer_bytes_max: ANSWER_BYTES_MAX, tools_max: 50, ..Limits::default() };
     let key = CallKey { run: RunId(Uuid::from_u128(1)), call: CallNumber(1) };
-    let told = run(async {
+    let shown = run(async {
         let session = async {
-            match way % 2 {
+            match transport % 2 {
                 0 => over_pipes(parts, &limits, key).await,
                 _ => fuzzing::over_answers(parts.into_iter().map(response).collect(), &limits, key).await,
             }
@@ -37,7 +37,7 @@ pub fn mcp_answers(bytes: &[u8]) -> bool {
         // More than the session may take in all.
         tokio::time::timeout(Duration::from_secs(3_600), session).await.expect("every session ends")
     });
-    let Ok((tools, report)) = told else { return false };
+    let Ok((tools, report)) = shown else { return false };
     let listed: usize = tools.iter().map(|tool| tool.name.len() + tool.description.len() + tool.parameters.to_string().len()).sum();
     assert!(tools.len() <= limits.tools_max && listed <= GROWTH * rest.len(), "{listed} bytes of tools from {}", rest.len());
     assert!(report.result.len() <= GROWTH * rest.len() + 1_000, "{} bytes of a result from {}", report.result.len(), rest.len());
@@ -49,9 +49,9 @@ async fn over_pipes(parts: VecDeque<Vec<u8>>, limits: &Limits, key: CallKey) -> 
     let (ours, theirs) = duplex(BYTES_MAX);
     let (output, input) = tokio::io::split(ours);
     let serving = tokio::spawn(serve(theirs, parts));
-    let told = fuzzing::over_pipes(output, input, limits, key).await;
+    let shown = fuzzing::over_pipes(output, input, limits, key).await;
     serving.abort();
-    told
+    shown
 }
 
 /// Answers every request with the next part. After the last one the pipes are closed.

@@ -81,7 +81,7 @@ pub(super) async fn committed(
         Ok(done) => {
             let seq = before.as_ref().map(|before| before.head.seq);
             if seq == Some(done.seq) {
-                world.tell(&node.name, format_args!("commits {} of {} again: applied already", commit.kind.as_str(), commit.run));
+                world.log(&node.name, format_args!("commits {} of {} again: applied already", commit.kind.as_str(), commit.run));
                 return world.saw(Fact::AnswerLostAndRetried);
             }
             // S6, the other direction: a live process does not take its own calls for lost, and parks no write that is in progress.
@@ -90,11 +90,11 @@ pub(super) async fn committed(
                 world.break_promise("S6", format_args!("{} takes {} over from itself: {:?}", node.name, commit.run, commit.events));
             }
             let kinds: Vec<&str> = commit.events.iter().map(Event::kind).collect();
-            world.tell(&node.name, format_args!("commits {} to {}: {}", commit.kind.as_str(), commit.run, kinds.join(", ")));
+            world.log(&node.name, format_args!("commits {} to {}: {}", commit.kind.as_str(), commit.run, kinds.join(", ")));
             follow(world, &guard.agent, commit.run).await;
         }
         Err(StoreError::Fenced) => {
-            world.tell(&node.name, format_args!("is fenced, {} of {}", commit.kind.as_str(), commit.run));
+            world.log(&node.name, format_args!("is fenced, {} of {}", commit.kind.as_str(), commit.run));
             let owner = before.and_then(|before| before.head.owner);
             if owner != Some(node.id) && node.was_lost.load(SeqCst) {
                 world.saw(Fact::ZombieRejected);
@@ -155,7 +155,7 @@ async fn check_head(world: &World, agent: &AgentKey) {
 }
 
 /// What is wrong with an entry: the promise that it breaks, and a text.
-type Wrong = (&'static str, String);
+type BrokenPromise = (&'static str, String);
 
 impl Track {
     fn new(agent: &AgentKey) -> Self {
@@ -171,7 +171,7 @@ impl Track {
         }
     }
 
-    fn add(&mut self, world: &World, view: &RunView, entry: JournalEntry, run: RunId) -> Result<(), Wrong> {
+    fn add(&mut self, world: &World, view: &RunView, entry: JournalEntry, run: RunId) -> Result<(), BrokenPromise> {
         if entry.number != self.next {
             return Err(("S7", format!("{run}: event {} follows event {}", entry.number, self.next)));
         }
@@ -193,7 +193,7 @@ impl Track {
         Ok(())
     }
 
-    fn event(&mut self, world: &World, event: &Event, run: RunId) -> Result<(), Wrong> {
+    fn event(&mut self, world: &World, event: &Event, run: RunId) -> Result<(), BrokenPromise> {
         match event {
             Event::IterationStarted { iteration, .. } => {
                 let last = self.state.as_ref().map_or(0, |state| state.iteration);
@@ -246,7 +246,7 @@ impl Track {
     }
 
     /// S10: an iteration starts only within the budgets. Calls are counted where they start, because refused calls never start.
-    fn budgets(&self, view: &RunView, event: &Event, run: RunId) -> Result<(), Wrong> {
+    fn budgets(&self, view: &RunView, event: &Event, run: RunId) -> Result<(), BrokenPromise> {
         let (Some(state), budgets) = (&self.state, &view.manifest.budgets) else {
             return Err(("S8", format!("{run}: its journal begins with {}", event.kind())));
         };

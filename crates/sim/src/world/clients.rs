@@ -70,7 +70,7 @@ pub(super) fn begin(world: &Arc<World>) {
                 world.checks.lock().busy -= 1;
             });
         }
-        tokio::spawn(read_along(world.clone(), agent.clone()));
+        tokio::spawn(follow_journals(world.clone(), agent.clone()));
     }
 }
 
@@ -85,7 +85,7 @@ async fn request(world: &Arc<World>, agent: &AgentKey, n: u64) {
         match ask(world, &node, engine.enqueue(enqueue(agent, &key))).await {
             Ok(enqueued) => {
                 told += 1;
-                world.tell("client", format_args!("{} {key} is {} by {}", agent.agent, enqueued.run, node.name));
+                world.log("client", format_args!("{} {key} is {} by {}", agent.agent, enqueued.run, node.name));
                 is_the_same(world, agent, &key, enqueued.run);
                 if told == 1 && world.chance(world.options.stops, 100) {
                     tokio::spawn(stop_later(world.clone(), agent.clone(), enqueued.run));
@@ -143,7 +143,7 @@ async fn stop_later(world: Arc<World>, agent: AgentKey, run: RunId) {
 
 /// A stop that was acknowledged is final.
 fn is_over(world: &World, run: RunId, words: &str) {
-    world.tell("client", format_args!("{run} is stopped: {words}"));
+    world.log("client", format_args!("{run} is stopped: {words}"));
     if world.checks.lock().state_of(run).is_none_or(|state| !state.has_ended()) {
         world.break_promise("S7", format_args!("a stop of {run} is acknowledged, and it goes on"));
     }
@@ -164,7 +164,7 @@ fn enqueue(agent: &AgentKey, key: &str) -> Enqueue {
 }
 
 /// Reads journals through any process. S7: what one reading gave, every later one gives. S12: another tenant sees none of it.
-async fn read_along(world: Arc<World>, agent: AgentKey) {
+async fn follow_journals(world: Arc<World>, agent: AgentKey) {
     let mut seen: BTreeMap<RunId, Vec<JournalEntry>> = BTreeMap::new();
     loop {
         pass_ms(world.between(1_000, 8_000)).await;

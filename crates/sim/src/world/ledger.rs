@@ -42,7 +42,7 @@ impl Ledger {
 
 /// A process starts a call of its own. S2: the process has the lease, and a committed row has the call.
 pub(super) async fn started_here(world: &Arc<World>, node: &Node, call: &ToolCall, effect: EffectClass) {
-    world.tell(&node.name, format_args!("starts {} as {}", call.tool, call.key));
+    world.log(&node.name, format_args!("starts {} as {}", call.tool, call.key));
     if !world.slots.lock().holds_lease(node.id) {
         world.break_promise("S2", format_args!("{} starts {} ({}) without a lease", node.name, call.tool, call.key));
     }

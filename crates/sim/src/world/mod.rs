@@ -7,19 +7,19 @@
 mod checks;
 mod clients;
 mod ledger;
-mod march;
+mod run_seeds;
 mod model;
 mod nemesis;
 mod node;
 mod operator;
 mod options;
-mod plant;
+mod planted;
 mod publisher;
-mod reckoning;
+mod final_checks;
 mod rng;
 mod services;
 mod store;
-mod tale;
+mod record;
 mod tools;
 mod views;
 
@@ -36,16 +36,16 @@ use tokio::{sync::Notify, time::Instant};
 use windlass_kernel::AgentKey;
 use windlass_store::{MemoryStore, StoreOptions};
 
-pub use march::{Tally, march};
+pub use run_seeds::{Tally, run_seeds};
 pub use options::Options;
-pub use plant::Plant;
-pub use tale::{Fact, Facts, Violation};
+pub use planted::PlantedBug;
+pub use record::{Fact, Facts, Violation};
 
 use checks::Checks;
 use ledger::Ledger;
 use node::Slots;
 use rng::Rng;
-use tale::Tale;
+use record::Record;
 
 /// The lease of a process.
 const LEASE_MS: u64 = 10_000;
@@ -83,29 +83,29 @@ impl fmt::Display for Outcome {
 }
 
 /// Runs one seed, with or without a planted bug.
-pub fn simulate(seed: u64, plant: Option<Plant>) -> Outcome {
+pub fn simulate(seed: u64, planted: Option<PlantedBug>) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime without I/O needs nothing that could be missing");
-    runtime.block_on(live(seed, plant))
+    runtime.block_on(run_world(seed, planted))
 }
 
-async fn live(seed: u64, plant: Option<Plant>) -> Outcome {
-    let world = Arc::new(World::new(seed, plant));
+async fn run_world(seed: u64, planted: Option<PlantedBug>) -> Outcome {
+    let world = Arc::new(World::new(seed, planted));
     tokio::select! {
         biased;
         () = world.broken.notified() => {}
         () = unfold(&world) => {}
     }
-    world.slots.lock().bury_all();
-    let (runs, tale) = (world.checks.lock().runs(), world.tale());
+    world.slots.lock().kill_all();
+    let (runs, record) = (world.checks.lock().runs(), world.record());
     Outcome {
         seed,
         options: world.options.clone(),
-        violation: tale.violation.clone(),
-        facts: tale.facts.clone(),
+        violation: record.violation.clone(),
+        facts: record.facts.clone(),
         runs,
-        faults: tale.faults,
-        hash: tale.hash(),
+        faults: record.faults,
+        hash: record.hash(),
     }
 }
 
@@ -115,18 +115,18 @@ async fn unfold(world: &Arc<World>) {
     clients::begin(world);
     services::begin(world);
     operator::begin(world);
-    nemesis::rage(world).await;
+    nemesis::inject_faults(world).await;
     world.is_calm.store(true, SeqCst);
-    world.tell("world", "the faults are over");
+    world.log("world", "the faults are over");
     nemesis::heal(world);
-    reckoning::await_the_end(world).await;
+    final_checks::await_end(world).await;
 }
 
 /// A lock that stays usable after a panic in another task: that panic is what the test reports.
 #[derive(Default)]
-struct Held<T>(Mutex<T>);
+struct Lock<T>(Mutex<T>);
 
-impl<T> Held<T> {
+impl<T> Lock<T> {
     fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -135,15 +135,15 @@ impl<T> Held<T> {
 /// Everything that outlives a process.
 struct World {
     options: Options,
-    plant: Option<Plant>,
+    planted: Option<PlantedBug>,
     data: Arc<MemoryStore>,
     began: Instant,
     agents: Vec<AgentKey>,
-    rng: Held<Rng>,
-    tale: Held<Tale>,
-    slots: Held<Slots>,
-    ledger: Held<Ledger>,
-    checks: Held<Checks>,
+    rng: Lock<Rng>,
+    record: Lock<Record>,
+    slots: Lock<Slots>,
+    ledger: Lock<Ledger>,
+    checks: Lock<Checks>,
     /// Counts power losses. A write that was not flushed before the last one is lost.
     power: AtomicU64,
     is_calm: AtomicBool,
@@ -152,21 +152,21 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, plant: Option<Plant>) -> Self {
+    fn new(seed: u64, planted: Option<PlantedBug>) -> Self {
         let options = Options::of(seed);
         let tenants = ["acme", "umbrella"];
         let agents = (0..options.agents).map(|n| AgentKey { tenant: tenants[n % 2].into(), agent: format!("agent{n}").as_str().into() });
         World {
             agents: agents.collect(),
             options,
-            plant,
+            planted,
             data: Arc::new(MemoryStore::new(StoreOptions { publish: true, usage: false })),
             began: Instant::now(),
-            rng: Held(Mutex::new(Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(1)))),
-            tale: Held::default(),
-            slots: Held::default(),
-            ledger: Held::default(),
-            checks: Held::default(),
+            rng: Lock(Mutex::new(Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(1)))),
+            record: Lock::default(),
+            slots: Lock::default(),
+            ledger: Lock::default(),
+            checks: Lock::default(),
             power: AtomicU64::new(0),
             is_calm: AtomicBool::new(false),
             broken: Notify::new(),
@@ -177,8 +177,8 @@ impl World {
         self.is_calm.load(SeqCst)
     }
 
-    fn has(&self, plant: Plant) -> bool {
-        self.plant == Some(plant)
+    fn has(&self, planted: PlantedBug) -> bool {
+        self.planted == Some(planted)
     }
 
     fn between(&self, low: u64, high: u64) -> u64 {
@@ -193,7 +193,7 @@ impl World {
     fn fault(&self, n: u64, of: u64) -> bool {
         let is_due = !self.is_calm() && self.chance(n, of);
         if is_due {
-            self.tale.lock().faults += 1;
+            self.record.lock().faults += 1;
         }
         is_due
     }
@@ -206,22 +206,22 @@ impl World {
         self.began.elapsed().as_millis() as u64
     }
 
-    fn tell(&self, who: &str, what: impl fmt::Display) {
+    fn log(&self, who: &str, what: impl fmt::Display) {
         let line = format!("{:>8.3} {who}: {what}", self.elapsed_ms() as f64 / 1000.0);
-        self.tale.lock().tell(line);
+        self.record.lock().log(line);
     }
 
     fn saw(&self, fact: Fact) {
-        self.tale.lock().saw(fact);
+        self.record.lock().saw(fact);
     }
 
-    fn tale(&self) -> MutexGuard<'_, Tale> {
-        self.tale.lock()
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock()
     }
 
     /// Records a broken promise and ends this world.
     fn break_promise(&self, promise: &'static str, text: impl fmt::Display) {
-        self.tale.lock().break_promise(promise, text.to_string());
+        self.record.lock().break_promise(promise, text.to_string());
         self.broken.notify_one();
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn raise_nodes(world: &Arc<World>) {
 }
 
 /// Injects faults for as long as faults last.
-pub(super) async fn rage(world: &Arc<World>) {
+pub(super) async fn inject_faults(world: &Arc<World>) {
     while world.elapsed_ms() < world.options.chaos_ms {
         pass_ms(world.between(200, 3_000)).await;
         let nodes = world.slots.lock().all();
@@ -56,7 +56,7 @@ pub(super) fn heal(world: &Arc<World>) {
 
 fn drain_slowly(world: &Arc<World>, node: Arc<Node>) {
     let Some(engine) = node.engine() else { return };
-    world.tell(&node.name, "is drained");
+    world.log(&node.name, "is drained");
     node.is_drained.store(true, SeqCst);
     let world = world.clone();
     tokio::spawn(async move {
@@ -74,7 +74,7 @@ fn drain_slowly(world: &Arc<World>, node: Arc<Node>) {
 /// Loses what was not flushed, and ends every process.
 fn lose_power(world: &Arc<World>) {
     world.saw(Fact::PowerLoss);
-    world.tell("world", "the power fails");
+    world.log("world", "the power fails");
     world.power.fetch_add(1, SeqCst);
     let nodes = world.slots.lock().all();
     for node in nodes {

@@ -19,7 +19,7 @@ use windlass_kernel::{AgentName, Budgets, PolicyName, Timestamp};
 use windlass_ports::{Clock, Doorbell, Ids, NodeId, Ring};
 
 use super::{
-    Fact, Held, LEASE_MS, World,
+    Fact, Lock, LEASE_MS, World,
     model::SimModels,
     pass_ms,
     publisher::SimPublisher,
@@ -45,7 +45,7 @@ impl Slots {
     }
 
     /// Ends everything, and drops what is kept of each process.
-    pub fn bury_all(&mut self) {
+    pub fn kill_all(&mut self) {
         for node in std::mem::take(&mut self.live).into_values() {
             node.end();
         }
@@ -66,9 +66,9 @@ pub(super) struct Node {
     slot: usize,
     world: Arc<World>,
     life: CancellationToken,
-    engine: Held<Option<Engine>>,
+    engine: Lock<Option<Engine>>,
     /// The channel for the rings of other processes.
-    bell: Held<Option<mpsc::Sender<Ring>>>,
+    bell: Lock<Option<mpsc::Sender<Ring>>>,
     is_dead: AtomicBool,
     is_paused: AtomicBool,
     /// Whether it was ever paused beyond its lease: then its commits may be fenced.
@@ -95,8 +95,8 @@ impl Node {
             slot,
             world: world.clone(),
             life: CancellationToken::new(),
-            engine: Held::default(),
-            bell: Held::default(),
+            engine: Lock::default(),
+            bell: Lock::default(),
             is_dead: AtomicBool::new(false),
             is_paused: AtomicBool::new(false),
             was_lost: AtomicBool::new(false),
@@ -104,7 +104,7 @@ impl Node {
             changed: Notify::new(),
             offset_ms: AtomicI64::new(offset),
         });
-        world.tell(&node.name, format_args!("starts, its clock off by {offset} ms"));
+        world.log(&node.name, format_args!("starts, its clock off by {offset} ms"));
         // The caller that opens a store for a process takes the first lease, as the engine expects.
         store::prolong(world, id, LEASE_MS);
         *node.engine.lock() = Some(Engine::start(parts(world, &node)));
@@ -117,7 +117,7 @@ impl Node {
     }
 
     /// Takes a ring. If too many wait, it is lost.
-    fn hear(&self, ring: Ring) {
+    fn take_ring(&self, ring: Ring) {
         if let Some(bell) = self.bell.lock().as_ref() {
             let _ = bell.try_send(ring);
         }
@@ -154,7 +154,7 @@ impl Node {
         if self.is_dead() {
             return;
         }
-        self.world.tell(&self.name, format_args!("dies {why}"));
+        self.world.log(&self.name, format_args!("dies {why}"));
         self.world.slots.lock().live.remove(&self.slot);
         self.end();
     }
@@ -171,7 +171,7 @@ impl Node {
         if self.is_dead() || self.is_paused.swap(true, SeqCst) {
             return;
         }
-        self.world.tell(&self.name, format_args!("is paused for {ms} ms"));
+        self.world.log(&self.name, format_args!("is paused for {ms} ms"));
         if ms > LEASE_MS {
             self.was_lost.store(true, SeqCst);
             self.world.saw(Fact::LongPause);
@@ -185,7 +185,7 @@ impl Node {
 
     pub fn wake(&self) {
         if !self.is_dead() && self.is_paused.swap(false, SeqCst) {
-            self.world.tell(&self.name, "wakes");
+            self.world.log(&self.name, "wakes");
             self.changed.notify_waiters();
         }
     }
@@ -193,7 +193,7 @@ impl Node {
     /// Sets its clock off by this much.
     pub fn set_clock(&self, offset_ms: i64) {
         self.offset_ms.store(offset_ms, SeqCst);
-        self.world.tell(&self.name, format_args!("has its clock off by {offset_ms} ms"));
+        self.world.log(&self.name, format_args!("has its clock off by {offset_ms} ms"));
     }
 
     /// The engine reached a crash point: the process may die or pause here.
@@ -320,7 +320,7 @@ impl Doorbell for SimBell {
                 pass_ms(delay).await;
                 let others = world.slots.lock().all();
                 for other in others.into_iter().filter(|node| node.id != own) {
-                    other.hear(ring.clone());
+                    other.take_ring(ring.clone());
                 }
             });
         }

@@ -52,7 +52,7 @@ fn decide(world: &World, state: &Run) -> Option<Verdict> {
 
 async fn say(world: &Arc<World>, agent: &AgentKey, run: RunId, verdict: Verdict) {
     let (node, engine) = any_node(world).await;
-    world.tell("operator", format_args!("decides {verdict:?} for {run} at {}", node.name));
+    world.log("operator", format_args!("decides {verdict:?} for {run} at {}", node.name));
     let reconcile = Reconcile { agent: agent.clone(), run, verdict, source: None, key: None };
     match ask(world, &node, engine.reconcile(reconcile)).await {
         Ok(()) | Err(Unanswered::Lost | Unanswered::Refused(EngineError::NotParked)) => {}

@@ -81,7 +81,7 @@ async fn work(world: Arc<World>, claim: ClaimRequest, call: ClaimedCall, effect:
     if world.elapsed_ms() - asked_ms >= HOLD_MS / 2 {
         return;
     }
-    world.tell("service", format_args!("starts {} as {key}", claim.tool));
+    world.log("service", format_args!("starts {} as {key}", claim.tool));
     ledger::started(&world, key, effect);
     if is_bad && world.chance(1, 3) {
         return;
@@ -110,7 +110,7 @@ async fn report(world: &Arc<World>, call: &ClaimedCall, key: CallKey) {
         let was_over = world.checks.lock().state_of(call.run).is_some_and(|state| state.has_ended());
         match ask(world, &node, engine.report(result(&call.agent, call.run, call.call))).await {
             Ok(reported) => {
-                world.tell("service", format_args!("has reported {key}, {reported:?}"));
+                world.log("service", format_args!("has reported {key}, {reported:?}"));
                 world.checks.lock().acknowledged.insert(key);
                 if reported.is_duplicate {
                     world.saw(Fact::DuplicateReport);
@@ -172,7 +172,7 @@ async fn report_early(world: Arc<World>) {
         last += 1;
         let (call, item) = (CallNumber(state + 1), ItemId(uuid::Uuid::from_u128(u128::MAX - last)));
         let recorded = world.data.report(early(&world, &agent, run, call, item)).await;
-        world.tell("gateway", format_args!("reports call {} of {run} early: {recorded:?}", call.0));
+        world.log("gateway", format_args!("reports call {} of {run} early: {recorded:?}", call.0));
         if matches!(recorded, Ok(Taken::Recorded(_))) {
             world.ledger.lock().early.insert(item);
         }

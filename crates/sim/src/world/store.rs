@@ -14,7 +14,7 @@ use windlass_ports::{
 };
 use windlass_store::MemoryStore;
 
-use super::{Fact, Plant, World, checks, node::Node, pass_ms};
+use super::{Fact, PlantedBug, World, checks, node::Node, pass_ms};
 
 /// The answer to a read or a write.
 type Answer<T> = Result<T, StoreError>;
@@ -71,7 +71,7 @@ impl SimStore {
         }
         self.node.pass().await;
         if answer.is_ok() && self.world.fault(self.world.options.answers_lost, 1_000) {
-            self.world.tell(&self.node.name, "does not hear the answer to a verb that was flushed");
+            self.world.log(&self.node.name, "does not hear the answer to a verb that was flushed");
             return Err(unavailable("the answer was lost"));
         }
         answer
@@ -83,7 +83,7 @@ impl SimStore {
         within_ms: u64,
         verb: impl Future<Output = Answer<T>> + Send + 'static,
     ) -> oneshot::Receiver<Answer<T>> {
-        let (tell, told) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         let (world, node) = (self.world.clone(), self.node.clone());
         let (power, delay) = (world.power.load(SeqCst), world.between(0, within_ms));
         let dies_with_node = world.chance(1, 2);
@@ -92,15 +92,15 @@ impl SimStore {
             let is_lost = power != world.power.load(SeqCst) || (dies_with_node && node.is_dead());
             if is_lost {
                 world.saw(Fact::Forgotten);
-                return world.tell(&node.name, "had asked for a verb that is forgotten");
+                return world.log(&node.name, "had asked for a verb that is forgotten");
             }
-            let _ = tell.send(verb.await);
+            let _ = reply.send(verb.await);
         });
-        told
+        answer
     }
 
     /// The guard as the planted bug checks it: without the part that it ignores.
-    async fn loosen(world: &World, guard: Guard) -> Guard {
+    async fn weaken_guard(world: &World, guard: Guard) -> Guard {
         match world.data.load(&guard.agent).await {
             Ok(Some(loaded)) if loaded.head.epoch == guard.epoch && loaded.run.as_ref().is_some_and(|run| run.id == guard.run) => {
                 Guard { seq: loaded.head.seq, status: loaded.head.status, ..guard }
@@ -129,7 +129,7 @@ impl Store for SimStore {
         let verb = async move {
             let done = world.data.enqueue(run).await;
             if let Ok(Enqueued::Entered { .. } | Enqueued::Dispatched { .. } | Enqueued::Queued { .. }) = &done {
-                world.tell("store", format_args!("{id} of {} is recorded", agent.agent));
+                world.log("store", format_args!("{id} of {} is recorded", agent.agent));
                 checks::follow(&world, &agent, id).await;
             }
             done
@@ -145,14 +145,14 @@ impl Store for SimStore {
         let (world, node) = (self.world.clone(), self.node.clone());
         let (asked, wanted) = (guard.clone(), commit.clone());
         let done = self.write(async move {
-            let guard = if world.has(Plant::GuardWithoutSeq) { Self::loosen(&world, guard).await } else { guard };
+            let guard = if world.has(PlantedBug::GuardWithoutSeq) { Self::weaken_guard(&world, guard).await } else { guard };
             let before = world.data.load(&guard.agent).await.ok().flatten();
             let done = world.data.commit(guard.clone(), commit.clone()).await;
             checks::committed(&world, &node, before, &guard, &commit, &done).await;
             done
         });
         let done = done.await;
-        if self.world.has(Plant::FencedIsSuccess) && matches!(done, Err(StoreError::Fenced)) {
+        if self.world.has(PlantedBug::FencedIsSuccess) && matches!(done, Err(StoreError::Fenced)) {
             return Ok(as_if_applied(&asked, &wanted));
         }
         if done.is_ok() && !self.world.slots.lock().holds_lease(self.node.id) && !windlass_kernel::outstanding(&wanted.state).is_empty() {
@@ -206,10 +206,10 @@ impl Store for SimStore {
 
     async fn report(&self, report: NewReport) -> Result<Taken, StoreError> {
         let world = self.world.clone();
-        let is_early = world.has(Plant::AnswerBeforeFlush);
+        let is_early = world.has(PlantedBug::AnswerBeforeFlush);
         let verb = async move {
             let done = world.data.report(report.clone()).await;
-            world.tell("store", format_args!("a report for call {:?} of {}: {done:?}", report.message.call, report.run));
+            world.log("store", format_args!("a report for call {:?} of {}: {done:?}", report.message.call, report.run));
             done
         };
         if is_early {
@@ -226,7 +226,7 @@ impl Store for SimStore {
 
     async fn beat(&self, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, StoreError> {
         let world = self.world.clone();
-        if world.has(Plant::LeaseOfAir) && world.fault(1, 2) {
+        if world.has(PlantedBug::LeaseOfAir) && world.fault(1, 2) {
             self.node.pass().await;
             return Ok(Vec::new());
         }
@@ -246,7 +246,7 @@ impl Store for SimStore {
         let world = self.world.clone();
         self.write(async move {
             let calls = world.data.claim_calls(claim).await?;
-            if !world.has(Plant::ClaimedTwice) {
+            if !world.has(PlantedBug::ClaimedTwice) {
                 return Ok(calls);
             }
             let mut ledger = world.ledger.lock();

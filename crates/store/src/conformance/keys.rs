@@ -89,7 +89,7 @@ pub async fn calls_are_given_back_once_under_a_key(store: Arc<dyn Full>) {
     let lost = [(run, CallNumber(9))];
     assert_eq!(store.release_calls(give_back(1), named.clone()).await.unwrap(), lost);
     assert_eq!(store.claim_calls(kit.claim(LOOKUP, "w", 1, START)).await.unwrap()[0].attempt, 2);
-    assert_eq!(store.release_calls(give_back(1), named.clone()).await.unwrap(), lost, "recorded the same");
+    assert_eq!(store.release_calls(give_back(1), named.clone()).await.unwrap(), lost, "the same answer");
     assert!(matches!(store.release_calls(give_back(2), named).await, Err(StoreError::Fenced)));
     assert_eq!(kit.load(&agent("a")).await.run.unwrap().claims.len(), 1, "and held still");
     assert_eq!(kept(&store, "k").await, Some(KeptAnswer { asked: [1; 16], message: None, lost: lost.to_vec() }));

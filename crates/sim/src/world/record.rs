@@ -133,7 +133,7 @@ pub struct Violation {
 
 /// The record of one world.
 #[derive(Default)]
-pub(super) struct Tale {
+pub(super) struct Record {
     lines: VecDeque<String>,
     hash: u64,
     pub facts: Facts,
@@ -141,8 +141,8 @@ pub(super) struct Tale {
     pub violation: Option<Violation>,
 }
 
-impl Tale {
-    pub fn tell(&mut self, line: String) {
+impl Record {
+    pub fn log(&mut self, line: String) {
         for byte in line.bytes() {
             self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }

@@ -8,10 +8,10 @@ use windlass_ports::{MessageKind, Page, RunView, Store, Views};
 use super::{CALM_MS_MAX, World, checks::waits_for_person, pass_ms};
 
 /// Waits until only a person's decision could change anything, then makes the last checks.
-pub(super) async fn await_the_end(world: &Arc<World>) {
+pub(super) async fn await_end(world: &Arc<World>) {
     let began = world.elapsed_ms();
     loop {
-        match what_is_open(world).await {
+        match find_unfinished(world).await {
             None => break,
             Some(open) if world.elapsed_ms() - began > CALM_MS_MAX => {
                 return world.break_promise("L1", format_args!("long after the faults: {open}"));
@@ -27,7 +27,7 @@ pub(super) async fn await_the_end(world: &Arc<World>) {
 }
 
 /// What has not ended yet, if anything.
-async fn what_is_open(world: &World) -> Option<String> {
+async fn find_unfinished(world: &World) -> Option<String> {
     let busy = world.checks.lock().busy;
     if busy > 0 {
         return Some(format!("{busy} clients have no answer"));
@@ -45,9 +45,9 @@ async fn what_is_open(world: &World) -> Option<String> {
     rows.first().map(|row| format!("{} is not published", row.run))
 }
 
-type Wrong = (&'static str, String);
+type BrokenPromise = (&'static str, String);
 
-async fn reckon(world: &World, agent: &AgentKey) -> Result<(), Wrong> {
+async fn reckon(world: &World, agent: &AgentKey) -> Result<(), BrokenPromise> {
     let mut found = Vec::new();
     let mut ordinal = 1;
     while let Some(view) = world.data.run_from(agent, ordinal).await.map_err(|error| ("S8", error.to_string()))? {
@@ -60,7 +60,7 @@ async fn reckon(world: &World, agent: &AgentKey) -> Result<(), Wrong> {
 }
 
 /// S4: an ended run has one deliverable and one task event. S7: its journal is what every reader saw.
-async fn check_run(world: &World, agent: &AgentKey, view: &RunView) -> Result<(), Wrong> {
+async fn check_run(world: &World, agent: &AgentKey, view: &RunView) -> Result<(), BrokenPromise> {
     let run = view.id;
     let journal = world.data.journal(&agent.tenant, run, 0, usize::MAX).await.map_err(|error| ("S8", error.to_string()))?;
     if journal != world.checks.lock().entries_of(run) {
@@ -85,7 +85,7 @@ async fn check_run(world: &World, agent: &AgentKey, view: &RunView) -> Result<()
 }
 
 /// S4: every acknowledged request has its run, each key has one run, and every run was requested.
-fn check_requests(world: &World, agent: &AgentKey, found: &[RunId]) -> Result<(), Wrong> {
+fn check_requests(world: &World, agent: &AgentKey, found: &[RunId]) -> Result<(), BrokenPromise> {
     let checks = world.checks.lock();
     let asked = checks.requests.iter().filter(|((whose, _), _)| whose == agent);
     let known: Vec<RunId> = asked.clone().filter_map(|(_, run)| *run).collect();
@@ -100,7 +100,7 @@ fn check_requests(world: &World, agent: &AgentKey, found: &[RunId]) -> Result<()
 }
 
 /// S5: every acknowledged result is recorded.
-async fn check_results(world: &World, agent: &AgentKey) -> Result<(), Wrong> {
+async fn check_results(world: &World, agent: &AgentKey) -> Result<(), BrokenPromise> {
     let page = Page { after: 0, limit: usize::MAX };
     let inbox = world.data.inbox(agent, page).await.map_err(|error| ("S8", error.to_string()))?;
     let checks = world.checks.lock();

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use super::{Facts, Outcome, Plant, simulate};
+use super::{Facts, Outcome, PlantedBug, simulate};
 
 /// The sums over many seeds.
 #[derive(Debug, Default)]
@@ -38,8 +38,8 @@ impl Tally {
     }
 }
 
-/// Runs these seeds. `go_on` is called after each of them and ends everything by returning false.
-pub fn march(seeds: Range<u64>, threads: usize, plant: Option<Plant>, go_on: impl Fn(&Tally) -> bool + Sync) -> Tally {
+/// Runs these seeds. `continues` is called after each of them and ends everything by returning false.
+pub fn run_seeds(seeds: Range<u64>, threads: usize, planted: Option<PlantedBug>, continues: impl Fn(&Tally) -> bool + Sync) -> Tally {
     let next = AtomicU64::new(seeds.start);
     let is_over = AtomicBool::new(false);
     let tally = Mutex::new(Tally::default());
@@ -49,10 +49,10 @@ pub fn march(seeds: Range<u64>, threads: usize, plant: Option<Plant>, go_on: imp
             if seed >= seeds.end {
                 return;
             }
-            let outcome = simulate(seed, plant);
+            let outcome = simulate(seed, planted);
             let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
             tally.add(outcome);
-            if !go_on(&tally) {
+            if !continues(&tally) {
                 is_over.store(true, SeqCst);
             }
         }

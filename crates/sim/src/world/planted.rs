@@ -3,7 +3,7 @@
 
 /// A bug between a process and its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plant {
+pub enum PlantedBug {
     /// The guard of a commit ignores `seq` and the status: a commit whose answer was lost may be applied twice.
     GuardWithoutSeq,
     /// A fenced commit is reported as applied: a process that lost its lease continues.
@@ -16,8 +16,8 @@ pub enum Plant {
     LeaseOfAir,
 }
 
-impl Plant {
+impl PlantedBug {
     /// All of them.
-    pub const ALL: [Plant; 5] =
-        [Plant::GuardWithoutSeq, Plant::FencedIsSuccess, Plant::AnswerBeforeFlush, Plant::ClaimedTwice, Plant::LeaseOfAir];
+    pub const ALL: [PlantedBug; 5] =
+        [PlantedBug::GuardWithoutSeq, PlantedBug::FencedIsSuccess, PlantedBug::AnswerBeforeFlush, PlantedBug::ClaimedTwice, PlantedBug::LeaseOfAir];
 }
