@@ -23,7 +23,7 @@ mod store;
 mod tenant;
 mod usage;
 mod views;
-mod words;
+mod names;
 mod world;
 
 pub use access::Tenants;
@@ -48,5 +48,5 @@ pub use store::{
 pub use tenant::{TenantCursor, TenantErasure};
 pub use usage::{Day, ItemBytes, ItemScan, RunUsage, UsageGroup, UsageKey, UsageQuery, UsageRow, UsageSums};
 pub use views::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Passage, RunStatus, RunView, StoreTotals, Views};
-pub use words::{CallStatus, CommitKind, MessageKind, MessageStatus};
+pub use names::{CallStatus, CommitKind, MessageKind, MessageStatus};
 pub use world::{Clock, Ids};

@@ -9,7 +9,7 @@ use crate::{
     conversations::InConversation,
     open_requests::RequestHash,
     store::{Commit, MessageId, NodeId},
-    words::MessageKind,
+    names::MessageKind,
 };
 
 /// A run to be recorded.

@@ -18,7 +18,7 @@ use crate::{
     retention::{AgedPage, AgedScan},
     tenant::{TenantCursor, TenantErasure},
     usage::{Day, RunUsage, UsageRow},
-    words::{CallStatus, CommitKind, MessageKind},
+    names::{CallStatus, CommitKind, MessageKind},
 };
 
 /// The durable state of all runs. After `Ok` a write is on disk. After an error it may be, and the caller sends the same write again.
@@ -38,7 +38,7 @@ pub trait Store: Send + Sync {
 
     /// Stores a batch of deltas before readers see them, if the run is still active under this epoch. The same batch again changes nothing.
     /// The commit that puts the text into an item deletes the deltas.
-    async fn announce(&self, words: Announcement) -> Result<(), StoreError>;
+    async fn announce(&self, batch: Announcement) -> Result<(), StoreError>;
 
     /// Ends a run that is still queued. Any other run is left as it is.
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError>;

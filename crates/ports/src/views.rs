@@ -15,7 +15,7 @@ use crate::{
     request::Lineage,
     store::{KeptAnswer, MessageId, StoreError},
     usage::{ItemBytes, ItemScan, UsageGroup, UsageQuery},
-    words::{CallStatus, MessageKind, MessageStatus, spelled},
+    names::{CallStatus, MessageKind, MessageStatus, spelled},
 };
 
 /// The reads of a store. The tenant is part of every question, so that another tenant's id looks like an unknown one.

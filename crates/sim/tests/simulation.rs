@@ -20,7 +20,7 @@ const THREADS: usize = 2;
 
 /// Prints a line that is shown even if the test passes.
 fn print(line: &str) {
-    std::io::stderr().lock().write_all(format!("{line}\n").as_bytes()).expect("there is somebody to tell");
+    std::io::stderr().lock().write_all(format!("{line}\n").as_bytes()).expect("stderr is open");
 }
 
 #[test]

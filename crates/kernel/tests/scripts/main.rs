@@ -9,7 +9,7 @@ mod budgets;
 mod choices;
 mod compaction;
 mod content;
-mod cut_words;
+mod cut_text;
 mod deadlines;
 mod duplicates;
 mod endings;

@@ -196,9 +196,9 @@ impl Store {
         }
         let row = &mut self.runs[usize::from(commit.run)];
         row.state = commit.state.clone();
-        assert!(commit.state.takeovers < TAKEOVERS_MAX, "states are told apart as if nobody counted takeovers");
+        assert!(commit.state.takeovers < TAKEOVERS_MAX, "states are compared as if takeovers were not counted");
         let within = commit.state.iteration <= ITERATIONS_MAX;
-        context.seen.holds(within, Promise::WithinBudget, || format!("run {} is in lap {}", commit.run, commit.state.iteration));
+        context.seen.holds(within, Promise::WithinBudget, || format!("run {} is in iteration {}", commit.run, commit.state.iteration));
     }
 
     fn move_calls(&mut self, run: RunNo, before: &Run, event: &Event) {
@@ -386,14 +386,14 @@ impl Store {
 fn judge(seen: &mut Seen, stored: &Run, event: &Event) {
     match event {
         Event::IterationStarted { iteration, .. } => seen.holds(*iteration == stored.iteration + 1, Promise::IterationsByOne, || {
-            format!("lap {iteration} after lap {}", stored.iteration)
+            format!("iteration {iteration} after iteration {}", stored.iteration)
         }),
         Event::Reasoned { iteration, .. }
         | Event::Replied { iteration, .. }
         | Event::Cut { iteration, .. }
         | Event::Compacting { iteration }
         | Event::Compacted { iteration, .. } => seen.holds(*iteration == stored.iteration, Promise::IterationsByOne, || {
-            format!("a reply of lap {iteration} in lap {}", stored.iteration)
+            format!("a reply of iteration {iteration} in iteration {}", stored.iteration)
         }),
         Event::Reported { call, status, .. } => {
             let waits = stored.call(*call).is_some_and(|open| !open.is_received());

@@ -229,7 +229,7 @@ impl Scene<'_> {
                     return false;
                 }
                 self.seen.holds(iteration == draft.run.iteration, Promise::IterationsByOne, || {
-                    format!("what was asked in lap {iteration} answers lap {}", draft.run.iteration)
+                    format!("a reply of iteration {iteration} is taken in iteration {}", draft.run.iteration)
                 });
                 draft.step(self.rules, model_input(self.rules.config, run, iteration, attempt, is_reply, now), now);
             }
@@ -388,7 +388,7 @@ impl Scene<'_> {
                 stored.iteration > iteration || stored.iteration == iteration && !matches!(stored.phase, Phase::Thinking { .. })
             }
         };
-        self.seen.holds(is_committed, Promise::EffectFromRow, || format!("lap {iteration} of run {run} is asked for without a row"));
+        self.seen.holds(is_committed, Promise::EffectFromRow, || format!("iteration {iteration} of run {run} calls the model without a row"));
     }
 
     /// Resolves messages that are not about the active run, or do not fit its state any more.

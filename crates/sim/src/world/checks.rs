@@ -118,8 +118,8 @@ pub(super) async fn follow(world: &Arc<World>, agent: &AgentKey, run: RunId) {
     for entry in entries {
         let mut checks = world.checks.lock();
         let track = checks.runs.entry(run).or_insert_with(|| Track::new(agent));
-        if let Err((promise, words)) = track.add(world, &view, entry, run) {
-            return world.break_promise(promise, words);
+        if let Err((promise, text)) = track.add(world, &view, entry, run) {
+            return world.break_promise(promise, text);
         }
     }
     check_state(world, agent, run, &view);
@@ -198,7 +198,7 @@ impl Track {
             Event::IterationStarted { iteration, .. } => {
                 let last = self.state.as_ref().map_or(0, |state| state.iteration);
                 if *iteration != last + 1 {
-                    return Err(("S3", format!("{run}: lap {iteration} follows lap {last}")));
+                    return Err(("S3", format!("{run}: iteration {iteration} follows iteration {last}")));
                 }
             }
             Event::Reported { call, status, item, .. } => {

@@ -79,15 +79,15 @@ async fn request(world: &Arc<World>, agent: &AgentKey, n: u64) {
     let key = format!("request {n}");
     world.checks.lock().requests.insert((agent.clone(), key.clone()), None);
     let repeats = if world.chance(1, 3) { 2 } else { 1 };
-    let mut told = 0;
-    while told < repeats {
+    let mut answers = 0;
+    while answers < repeats {
         let (node, engine) = any_node(world).await;
         match ask(world, &node, engine.enqueue(enqueue(agent, &key))).await {
             Ok(enqueued) => {
-                told += 1;
+                answers += 1;
                 world.log("client", format_args!("{} {key} is {} by {}", agent.agent, enqueued.run, node.name));
                 is_the_same(world, agent, &key, enqueued.run);
-                if told == 1 && world.chance(world.options.stops, 100) {
+                if answers == 1 && world.chance(world.options.stops, 100) {
                     tokio::spawn(stop_later(world.clone(), agent.clone(), enqueued.run));
                 }
             }
@@ -142,8 +142,8 @@ async fn stop_later(world: Arc<World>, agent: AgentKey, run: RunId) {
 }
 
 /// A stop that was acknowledged is final.
-fn is_over(world: &World, run: RunId, words: &str) {
-    world.log("client", format_args!("{run} is stopped: {words}"));
+fn is_over(world: &World, run: RunId, text: &str) {
+    world.log("client", format_args!("{run} is stopped: {text}"));
     if world.checks.lock().state_of(run).is_none_or(|state| !state.has_ended()) {
         world.break_promise("S7", format_args!("a stop of {run} is acknowledged, and it goes on"));
     }

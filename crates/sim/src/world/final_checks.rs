@@ -20,8 +20,8 @@ pub(super) async fn await_end(world: &Arc<World>) {
         }
     }
     for agent in &world.agents {
-        if let Err((promise, words)) = reckon(world, agent).await {
-            return world.break_promise(promise, words);
+        if let Err((promise, text)) = reckon(world, agent).await {
+            return world.break_promise(promise, text);
         }
     }
 }

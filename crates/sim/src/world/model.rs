@@ -46,7 +46,7 @@ impl Model for SimModel {
         if self.node.is_dead() {
             return Box::pin(stream::pending());
         }
-        self.world.log(&self.node.name, format_args!("asks the model, {} lap {} try {}", request.run, request.iteration, request.attempt));
+        self.world.log(&self.node.name, format_args!("calls the model, {} iteration {} attempt {}", request.run, request.iteration, request.attempt));
         self.check(&request);
         let pieces = self.answer(&request);
         let node = self.node.clone();
@@ -74,8 +74,8 @@ impl SimModel {
     /// S2: a process calls the model only under a valid lease, and only if a committed row owes the call.
     fn check(&self, request: &ModelRequest) {
         if !self.world.slots.lock().holds_lease(self.node.id) {
-            let words = format!("{} asks the model for lap {} of {} without a lease", self.node.name, request.iteration, request.run);
-            self.world.break_promise("S2", words);
+            let text = format!("{} calls the model for iteration {} of {} without a lease", self.node.name, request.iteration, request.run);
+            self.world.break_promise("S2", text);
         }
         let Some(agent) = self.world.checks.lock().agent_of(request.run) else {
             return self.world.break_promise("S2", format_args!("the model is asked for {}, which is not recorded", request.run));
@@ -83,8 +83,8 @@ impl SimModel {
         let found = self.world.data.run(&agent.tenant, request.run).now_or_never();
         let iteration = found.and_then(Result::ok).flatten().map_or(0, |view| view.state.iteration);
         if iteration < request.iteration {
-            let words = format!("the model is asked for lap {} of {}, committed is {iteration}", request.iteration, request.run);
-            self.world.break_promise("S2", words);
+            let text = format!("the model is called for iteration {} of {}, committed is {iteration}", request.iteration, request.run);
+            self.world.break_promise("S2", text);
         }
     }
 
@@ -95,7 +95,7 @@ impl SimModel {
             world.saw(Fact::RetryAfter429);
         }
         let delay = if world.is_calm() { world.between(10, 500) } else { world.between(10, 6_000) };
-        let mut pieces = self.words(request, delay);
+        let mut pieces = self.text(request, delay);
         if world.fault(world.options.provider, 100) {
             match world.between(0, 3) {
                 0 => {
@@ -122,7 +122,7 @@ impl SimModel {
     }
 
     /// Text, then calls, or the end of the reply.
-    fn words(&self, request: &ModelRequest, delay: u64) -> Vec<Piece> {
+    fn text(&self, request: &ModelRequest, delay: u64) -> Vec<Piece> {
         let world = &self.world;
         let ends = request.iteration >= 4 || world.chance(2, 5);
         let mut pieces: Vec<Piece> = vec![(delay, Some(Ok(ModelEvent::Text(format!("lap {}", request.iteration)))))];

@@ -29,7 +29,7 @@ impl Publisher for SimPublisher {
             self.take(message);
         }
         if self.world.fault(self.world.options.answers_lost, 1_000) {
-            return Err("taken, but nobody is told".into());
+            return Err("taken, but the answer is lost".into());
         }
         Ok(())
     }

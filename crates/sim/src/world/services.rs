@@ -127,10 +127,10 @@ async fn report(world: &Arc<World>, call: &ClaimedCall, key: CallKey) {
 
 /// Reports results that belong to no open call: for another agent, another tenant, or a call that was never made.
 async fn report_foreign(world: &Arc<World>, call: &ClaimedCall) {
-    let stranger = AgentKey { tenant: "somebody else".into(), agent: call.agent.agent.clone() };
+    let foreign_agent = AgentKey { tenant: "somebody else".into(), agent: call.agent.agent.clone() };
     let neighbour = AgentKey { tenant: call.agent.tenant.clone(), agent: "nobody".into() };
     let wrong = [
-        result(&stranger, call.run, call.call),
+        result(&foreign_agent, call.run, call.call),
         result(&neighbour, call.run, call.call),
         result(&call.agent, call.run, CallNumber(999)),
         result(&call.agent, call.run, CallNumber(0)),
@@ -142,7 +142,7 @@ async fn report_foreign(world: &Arc<World>, call: &ClaimedCall) {
         Ok(_) => world.break_promise("S12", format_args!("a foreign result is taken: {:?}", wrong[chosen])),
         Err(Unanswered::Refused(EngineError::UnknownRun | EngineError::UnknownCall)) => world.saw(Fact::ForeignRefused),
         Err(Unanswered::Lost) => {}
-        Err(Unanswered::Refused(error)) => world.break_promise("S12", format_args!("a foreign result gets its own words: {error}")),
+        Err(Unanswered::Refused(error)) => world.break_promise("S12", format_args!("a foreign result gets an answer of its own: {error}")),
     }
 }
 

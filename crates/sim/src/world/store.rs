@@ -161,9 +161,9 @@ impl Store for SimStore {
         done
     }
 
-    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
+    async fn announce(&self, batch: Announcement) -> Result<(), StoreError> {
         let world = self.world.clone();
-        self.write(async move { world.data.announce(words).await }).await
+        self.write(async move { world.data.announce(batch).await }).await
     }
 
     async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {

@@ -10,7 +10,7 @@ use windlass_kernel::{
 
 use super::{
     laws,
-    script::{Asked, Wanted},
+    script::{ScriptedInput, ScriptedCall},
     setup::Setup,
 };
 
@@ -69,18 +69,18 @@ impl Driver {
     }
 
     /// Makes the kernel's input of a script's line. Calls `name` for every stored result, with its label.
-    pub fn input(&mut self, asked: Asked, name: &mut dyn FnMut(ItemId, String)) -> Input {
+    pub fn input(&mut self, input: ScriptedInput, name: &mut dyn FnMut(ItemId, String)) -> Input {
         let mut stored = |driver: &mut Self, call: CallNumber| {
             let item = driver.store_result();
             name(item, format!("result {}", call.0));
             item
         };
-        match asked {
-            Asked::Entered(action) => Input::Entered(action.map(requested).map_or(Opening::Ask, Opening::Act)),
-            Asked::Reply { text, calls, usage } => {
+        match input {
+            ScriptedInput::Entered(action) => Input::Entered(action.map(requested).map_or(Opening::Ask, Opening::Act)),
+            ScriptedInput::Reply { text, calls, usage } => {
                 Input::Replied(Reply { text, calls: calls.into_iter().map(requested).collect(), usage, ..Reply::default() })
             }
-            Asked::Failed { code, retry_ms, spent, said } => Input::AttemptFailed(Failure {
+            ScriptedInput::Failed { code, retry_ms, spent, streamed } => Input::AttemptFailed(Failure {
                 message: format!("{code} it was"),
                 code,
                 cause: FailureCause::Other,
@@ -88,33 +88,33 @@ impl Driver {
                 retry_at: retry_ms.map(|ms| self.now.plus_ms(ms)),
                 fallback: None,
                 spent,
-                streamed: self::said(said),
+                streamed: self::streamed(streamed),
             }),
-            Asked::Report { call, status, after } => report(call, ReportCause::Tool, status, stored(self, call), after),
-            Asked::Timeout(call) => report(call, ReportCause::Deadline, TaskStatus::Timeout, stored(self, call), None),
-            Asked::LeaseEnded(call) => Input::LeaseEnded(call),
-            Asked::Stop { reason, said } => Input::Stopped { reason, streamed: self::said(said) },
-            Asked::Reasoned(thought) => Input::Reasoned { reasoning: thoughts(thought), chunks: ChunkLengths(vec![0]) },
-            Asked::Thoughtful { before, text, between, calls } => Input::Replied(Reply {
-                reasoning: thoughts(before),
+            ScriptedInput::Report { call, status, after } => report(call, ReportCause::Tool, status, stored(self, call), after),
+            ScriptedInput::Timeout(call) => report(call, ReportCause::Deadline, TaskStatus::Timeout, stored(self, call), None),
+            ScriptedInput::LeaseEnded(call) => Input::LeaseEnded(call),
+            ScriptedInput::Stop { reason, streamed } => Input::Stopped { reason, streamed: self::streamed(streamed) },
+            ScriptedInput::Reasoned(thought) => Input::Reasoned { reasoning: reasoning(thought), chunks: ChunkLengths(vec![0]) },
+            ScriptedInput::Thoughtful { before, text, between, calls } => Input::Replied(Reply {
+                reasoning: reasoning(before),
                 chunks: ChunkLengths(vec![0, text.len() as u32]),
                 text,
-                afterthoughts: thoughts(between),
+                afterthoughts: reasoning(between),
                 calls: calls.into_iter().map(requested).collect(),
                 ..Reply::default()
             }),
-            Asked::Cut { words, lost } => Input::Cut { streamed: said(Some(words)), spent: Spent { lost, ..Spent::default() } },
-            Asked::Quiet => Input::Heartbeat,
-            Asked::TakeOver(left) => {
+            ScriptedInput::Cut { text, lost } => Input::Cut { streamed: streamed(Some(text)), spent: Spent { lost, ..Spent::default() } },
+            ScriptedInput::Quiet => Input::Heartbeat,
+            ScriptedInput::TakeOver(left) => {
                 let calls = left.into_iter().enumerate().map(|(index, call)| (CallNumber(index as u32 + 3), requested(call)));
                 Input::Entered(Opening::InheritCalls(calls.collect()))
             }
-            Asked::TakenOver { lost, said } => Input::OwnerChanged(LostModelCall { streamed: self::said(said), lost }),
-            Asked::Panicked => Input::Panicked,
-            Asked::Record { call, status } => Input::Answered(Decision::Record { call, status, item: stored(self, call) }),
-            Asked::Release(call) => Input::Answered(Decision::Release { call }),
-            Asked::Tell(call) => Input::Answered(Decision::Tell { call }),
-            Asked::Unpark => Input::Answered(Decision::Unpark),
+            ScriptedInput::TakenOver { lost, streamed } => Input::OwnerChanged(LostModelCall { streamed: self::streamed(streamed), lost }),
+            ScriptedInput::Panicked => Input::Panicked,
+            ScriptedInput::Record { call, status } => Input::Answered(Decision::Record { call, status, item: stored(self, call) }),
+            ScriptedInput::Release(call) => Input::Answered(Decision::Release { call }),
+            ScriptedInput::Tell(call) => Input::Answered(Decision::Tell { call }),
+            ScriptedInput::Unpark => Input::Answered(Decision::Unpark),
         }
     }
 
@@ -128,12 +128,12 @@ impl Driver {
 }
 
 /// Text that was streamed in one chunk.
-fn said(words: Option<String>) -> StreamedText {
-    words.map_or_else(StreamedText::default, |text| StreamedText { chunks: ChunkLengths(vec![text.len() as u32]), text })
+fn streamed(text: Option<String>) -> StreamedText {
+    text.map_or_else(StreamedText::default, |text| StreamedText { chunks: ChunkLengths(vec![text.len() as u32]), text })
 }
 
 /// One piece of reasoning with a summary; none if the summary is empty.
-fn thoughts(summary: String) -> Vec<Reasoning> {
+fn reasoning(summary: String) -> Vec<Reasoning> {
     let thought = Reasoning { summary: vec![summary], ..Reasoning::default() };
     if thought.is_empty() { Vec::new() } else { vec![thought] }
 }
@@ -147,6 +147,6 @@ fn report(call: CallNumber, cause: ReportCause, status: TaskStatus, item: ItemId
     Input::Reported(Report { call, cause, status, item, after })
 }
 
-fn requested(wanted: Wanted) -> RequestedCall {
+fn requested(wanted: ScriptedCall) -> RequestedCall {
     RequestedCall { provider_id: PROVIDER_ID.into(), tool: wanted.tool, arguments: wanted.arguments }
 }

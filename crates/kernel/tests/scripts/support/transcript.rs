@@ -26,8 +26,8 @@ impl Transcript {
     }
 
     /// Adds a line that did not touch the run.
-    pub fn note(&mut self, line: &str, said: &str) {
-        self.text += &format!("{line}{}{said}\n", if said.is_empty() { "" } else { " " });
+    pub fn note(&mut self, line: &str, answer: &str) {
+        self.text += &format!("{line}{}{answer}\n", if answer.is_empty() { "" } else { " " });
     }
 
     /// Adds a line that gave the run an input.
