@@ -6,7 +6,7 @@
 use windlass_kernel::{AgentKey, CallNumber, RunId};
 use windlass_ports::{CallStatus, Edge, Lineage, MessageId, MessageKind, Page};
 
-use crate::rows::{CallRow, MessageRow, Result, Reads, is_missing, is_report};
+use crate::rows::{CallRow, MessageRow, Result, Reads, missing_row, is_report};
 
 pub(crate) fn edges<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, page: Page) -> Result<Vec<Edge>> {
     let before = rows.message(agent, MessageId(page.after))?.and_then(|row| row.run);
@@ -62,7 +62,7 @@ impl<R: Reads + ?Sized> Listing<'_, R> {
 fn lineage<R: Reads + ?Sized>(rows: &R, run: Option<RunId>) -> Result<Lineage> {
     match run {
         None => Ok(Lineage::default()),
-        Some(run) => rows.lineage(run)?.ok_or_else(|| is_missing("a message's run")),
+        Some(run) => rows.lineage(run)?.ok_or_else(|| missing_row("a message's run")),
     }
 }
 

@@ -9,7 +9,7 @@ use windlass_ports::{
 };
 
 use crate::{
-    rows::{CallRow, HeadRow, ItemRow, MessageRow, NO_MANIFEST, Result, Reads, RunRow, is_missing},
+    rows::{CallRow, HeadRow, ItemRow, MessageRow, NO_MANIFEST, Result, Reads, RunRow, missing_row},
     verbs::{is_erased, join_deltas},
 };
 
@@ -39,9 +39,9 @@ fn head_brief<R: Reads + ?Sized>(rows: &R, head: &HeadRow) -> Result<Head> {
 }
 
 fn loaded_run<R: Reads + ?Sized>(rows: &R, id: RunId) -> Result<LoadedRun> {
-    let row = rows.run(id)?.ok_or_else(|| is_missing("a head's run"))?;
+    let row = rows.run(id)?.ok_or_else(|| missing_row("a head's run"))?;
     let state = state_of(rows, &row)?;
-    let manifest = rows.manifest(&row.brief.agent.tenant, &row.manifest)?.ok_or_else(|| is_missing("a run's manifest"))?;
+    let manifest = rows.manifest(&row.brief.agent.tenant, &row.manifest)?.ok_or_else(|| missing_row("a run's manifest"))?;
     let turn = matches!(state.phase, Phase::Accepted).then_some(row.brief.message);
     let claims = if state.calls().is_empty() { Vec::new() } else { rows.claims(id)? };
     Ok(LoadedRun { id, state, manifest, agent_name: row.brief.agent_name, follows: row.follows, turn, claims })
@@ -55,7 +55,7 @@ pub(crate) fn state_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Run>
         let is_last = since.len() < EVENTS_PAGE;
         for entry in since {
             let event = codec::decode_event(&entry.kind, entry.version, &entry.body)?;
-            state = apply(Some(state), &event).ok_or_else(|| is_missing("a run's state"))?;
+            state = apply(Some(state), &event).ok_or_else(|| missing_row("a run's state"))?;
         }
         if is_last {
             return Ok(state);
@@ -130,7 +130,7 @@ fn manifest_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Arc<Manifest
     }
     // The run may have been erased after its row was read.
     if !is_erased(rows, row.brief.run)? {
-        return Err(is_missing("a run's manifest"));
+        return Err(missing_row("a run's manifest"));
     }
     Ok(Arc::new(Manifest::plain("", Budgets { iterations: 0, calls: None, tokens: None, wall_ms: None })))
 }
@@ -197,7 +197,7 @@ pub(crate) fn passages<R: Reads + ?Sized>(
         let count = after.saturating_sub(before) as usize;
         let appended = items.by_ref().take(count).map(|(_, row)| verified(row)).collect::<Result<Vec<_>>>()?;
         if appended.len() != count {
-            return Err(is_missing("an item of an output box"));
+            return Err(missing_row("an item of an output box"));
         }
         let mut result = None;
         if let Event::Reported { item: reported, .. } = &entry.event {

@@ -454,11 +454,11 @@ pub trait Announces: Reads {
 }
 
 /// The error of a write whose key exists already.
-pub(crate) fn exists_already(what: &str) -> StoreError {
+pub(crate) fn existing_row(what: &str) -> StoreError {
     StoreError::Corrupt(format!("{what} stands already"))
 }
 
 /// The error of a change that finds no row.
-pub(crate) fn is_missing(what: &str) -> StoreError {
+pub(crate) fn missing_row(what: &str) -> StoreError {
     StoreError::Corrupt(format!("{what} is missing"))
 }

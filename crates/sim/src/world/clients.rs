@@ -86,7 +86,7 @@ async fn request(world: &Arc<World>, agent: &AgentKey, n: u64) {
             Ok(enqueued) => {
                 answers += 1;
                 world.log("client", format_args!("{} {key} is {} by {}", agent.agent, enqueued.run, node.name));
-                is_the_same(world, agent, &key, enqueued.run);
+                check_same_run(world, agent, &key, enqueued.run);
                 if answers == 1 && world.chance(world.options.stops, 100) {
                     tokio::spawn(stop_later(world.clone(), agent.clone(), enqueued.run));
                 }
@@ -99,7 +99,7 @@ async fn request(world: &Arc<World>, agent: &AgentKey, n: u64) {
 }
 
 /// S4: every process must name the same run for one key.
-fn is_the_same(world: &World, agent: &AgentKey, key: &str, run: RunId) {
+fn check_same_run(world: &World, agent: &AgentKey, key: &str, run: RunId) {
     let earlier = world.checks.lock().requests.insert((agent.clone(), key.to_owned()), Some(run)).flatten();
     if let Some(earlier) = earlier {
         world.saw(Fact::RequestRepeated);
@@ -119,7 +119,7 @@ async fn act(world: &Arc<World>, agent: &AgentKey, n: u64) {
             Action { agent: agent.clone(), action_id: key.clone(), tool: tool.into(), arguments: "{}".into(), lineage: Lineage::default() };
         let (node, engine) = any_node(world).await;
         match ask(world, &node, engine.act(action)).await {
-            Ok(enqueued) => return is_the_same(world, agent, &key, enqueued.run),
+            Ok(enqueued) => return check_same_run(world, agent, &key, enqueued.run),
             Err(Unanswered::Lost | Unanswered::Refused(EngineError::Busy)) => {}
             Err(Unanswered::Refused(error)) => return world.break_promise("S4", format_args!("an action is refused: {error}")),
         }
@@ -133,7 +133,7 @@ async fn stop_later(world: Arc<World>, agent: AgentKey, run: RunId) {
         let (node, engine) = any_node(&world).await;
         let stop = Stop { agent: agent.clone(), run, reason: "enough".into(), epoch: None, source: None, key: None };
         match ask(&world, &node, engine.stop(stop)).await {
-            Ok(stopped) => return is_over(&world, run, &format!("{stopped:?}")),
+            Ok(stopped) => return check_stopped(&world, run, &format!("{stopped:?}")),
             Err(Unanswered::Lost) => {}
             Err(Unanswered::Refused(error)) => return world.break_promise("S4", format_args!("a stop of {run} is refused: {error}")),
         }
@@ -142,7 +142,7 @@ async fn stop_later(world: Arc<World>, agent: AgentKey, run: RunId) {
 }
 
 /// A stop that was acknowledged is final.
-fn is_over(world: &World, run: RunId, text: &str) {
+fn check_stopped(world: &World, run: RunId, text: &str) {
     world.log("client", format_args!("{run} is stopped: {text}"));
     if world.checks.lock().state_of(run).is_none_or(|state| !state.has_ended()) {
         world.break_promise("S7", format_args!("a stop of {run} is acknowledged, and it goes on"));

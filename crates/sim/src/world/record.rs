@@ -115,8 +115,8 @@ impl Facts {
 
 impl fmt::Display for Facts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counts_text: Vec<String> = Fact::ALL.iter().map(|fact| format!("{} {}", fact.as_str(), self.count(*fact))).collect();
-        f.write_str(&counts_text.join(", "))
+        let counts: Vec<String> = Fact::ALL.iter().map(|fact| format!("{} {}", fact.as_str(), self.count(*fact))).collect();
+        f.write_str(&counts.join(", "))
     }
 }
 

@@ -4,7 +4,7 @@ use windlass_kernel::{BoxId, ConversationId};
 use windlass_ports::Part;
 
 use super::writes::{MemoryRows, count, must};
-use crate::rows::{BoxRow, ConversationReads, ConversationRow, ConversationRows, Result, is_missing};
+use crate::rows::{BoxRow, ConversationReads, ConversationRow, ConversationRows, Result, missing_row};
 
 impl ConversationReads for MemoryRows {
     fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRow>> {
@@ -22,7 +22,7 @@ impl ConversationRows for MemoryRows {
     }
 
     fn update_conversation(&mut self, row: &ConversationRow) -> Result<()> {
-        let before = self.conversations.get(&row.id).ok_or_else(|| is_missing("a conversation that changes"))?;
+        let before = self.conversations.get(&row.id).ok_or_else(|| missing_row("a conversation that changes"))?;
         let after = ConversationRow { tenant: before.tenant.clone(), created_at: before.created_at, ..row.clone() };
         self.conversations.put(row.id, after);
         Ok(())
@@ -41,7 +41,7 @@ impl ConversationRows for MemoryRows {
     }
 
     fn bind_box(&mut self, row: &BoxRow) -> Result<()> {
-        let before = self.boxes.get(&row.id).cloned().ok_or_else(|| is_missing("a box that waits"))?;
+        let before = self.boxes.get(&row.id).cloned().ok_or_else(|| missing_row("a box that waits"))?;
         if let Some(parent) = before.parent {
             count(&mut self.children, parent.id, -1);
         }

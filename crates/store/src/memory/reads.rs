@@ -11,7 +11,7 @@ use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, NodeId, Outbox
 
 use super::writes::MemoryRows;
 use crate::rows::{
-    BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Result, Reads, RunBrief, RunRow, Segment, is_missing,
+    BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Result, Reads, RunBrief, RunRow, Segment, missing_row,
 };
 
 const LAST_MESSAGE: MessageId = MessageId(u64::MAX);
@@ -168,7 +168,7 @@ impl Reads for MemoryRows {
 
     fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Result<Vec<(i64, ItemRow)>> {
         let found = self.box_rows.range((id, from)..(id, below.max(from))).take(limit).map(|((_, position), item)| {
-            let (_, row) = self.items.get(item).ok_or_else(|| is_missing("an item of a box"))?;
+            let (_, row) = self.items.get(item).ok_or_else(|| missing_row("an item of a box"))?;
             Ok((*position, row.clone()))
         });
         found.collect()

@@ -15,7 +15,7 @@ use windlass_ports::{
 use super::table::Table;
 use crate::rows::{
     Announces, AnswerRow, BoxRow, CallMove, CallRow, ConversationRow, DeltaRow, Erasure, HeadRow, ItemRow, JournalRow, MessageRow, Result,
-    Rows, RunChange, RunRow, is_missing, is_report, exists_already,
+    Rows, RunChange, RunRow, missing_row, is_report, existing_row,
 };
 
 /// The place of a waiting call in the order of claims: tenant, tool, time, run and number.
@@ -163,7 +163,7 @@ impl MemoryRows {
     }
 
     pub(super) fn change_run(&mut self, run: RunId, change: impl FnOnce(&mut RunRow)) -> Result<()> {
-        let mut row = self.runs.get(&run).cloned().ok_or_else(|| is_missing("a run that changes"))?;
+        let mut row = self.runs.get(&run).cloned().ok_or_else(|| missing_row("a run that changes"))?;
         let before = erase_at(&row);
         change(&mut row);
         self.index_run(before, &row);
@@ -182,7 +182,7 @@ impl MemoryRows {
 
     pub(super) fn change_message(&mut self, agent: &AgentKey, id: MessageId, change: impl FnOnce(&mut MessageRow)) -> Result<()> {
         let key = (agent.clone(), id);
-        let mut row = self.inbox.get(&key).cloned().ok_or_else(|| is_missing("a message that changes"))?;
+        let mut row = self.inbox.get(&key).cloned().ok_or_else(|| missing_row("a message that changes"))?;
         change(&mut row);
         self.index_message(&key, &row);
         self.inbox.put(key, row);
@@ -236,7 +236,7 @@ fn erase_at(row: &RunRow) -> Option<Timestamp> {
 }
 
 pub(super) fn must(is_new: bool, what: &str) -> Result<()> {
-    if is_new { Ok(()) } else { Err(exists_already(what)) }
+    if is_new { Ok(()) } else { Err(existing_row(what)) }
 }
 
 impl Rows for MemoryRows {
@@ -327,7 +327,7 @@ impl Rows for MemoryRows {
     fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Result<()> {
         let before = self.open_runs.get(tenant).copied().unwrap_or(0);
         let after = i64::from(before) + i64::from(change);
-        self.open_runs.put(tenant.clone(), u32::try_from(after).map_err(|_| is_missing("an open run of the tenant"))?);
+        self.open_runs.put(tenant.clone(), u32::try_from(after).map_err(|_| missing_row("an open run of the tenant"))?);
         Ok(())
     }
 
@@ -396,7 +396,7 @@ impl Rows for MemoryRows {
 
     fn update_call(&mut self, row: &CallRow) -> Result<()> {
         let key = (row.run, row.call);
-        let before = self.calls.get(&key).cloned().ok_or_else(|| is_missing("a call that changes"))?;
+        let before = self.calls.get(&key).cloned().ok_or_else(|| missing_row("a call that changes"))?;
         self.unindex_call(&before);
         self.index_call(row);
         self.calls.put(key, row.clone());
@@ -404,7 +404,7 @@ impl Rows for MemoryRows {
     }
 
     fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Result<()> {
-        let mut row = self.calls.get(&(run, call)).cloned().ok_or_else(|| is_missing("a call that moves"))?;
+        let mut row = self.calls.get(&(run, call)).cloned().ok_or_else(|| missing_row("a call that moves"))?;
         row.move_on(moved);
         self.update_call(&row)
     }
@@ -425,7 +425,7 @@ impl Rows for MemoryRows {
     }
 
     fn share_box(&mut self, id: BoxId) -> Result<()> {
-        let mut row = self.boxes.get(&id).cloned().ok_or_else(|| is_missing("a box that is shared"))?;
+        let mut row = self.boxes.get(&id).cloned().ok_or_else(|| missing_row("a box that is shared"))?;
         row.shared = true;
         self.boxes.put(id, row);
         Ok(())

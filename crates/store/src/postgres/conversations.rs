@@ -13,7 +13,7 @@ use super::{
     session::Session,
     overlay::TransactionOverlay,
 };
-use crate::rows::{BoxRow, ConversationReads, ConversationRow, ConversationRows, Result, exists_already};
+use crate::rows::{BoxRow, ConversationReads, ConversationRow, ConversationRows, Result, existing_row};
 
 /// The writes of one verb to conversations.
 #[derive(Default)]
@@ -73,7 +73,7 @@ impl ConversationReads for TransactionOverlay<'_> {
 impl ConversationRows for TransactionOverlay<'_> {
     fn insert_conversation(&mut self, row: &ConversationRow) -> Result<()> {
         let before = self.write_set.conversations.begun.insert(row.id, row.clone());
-        if before.is_some() { Err(exists_already("a conversation")) } else { Ok(()) }
+        if before.is_some() { Err(existing_row("a conversation")) } else { Ok(()) }
     }
 
     fn update_conversation(&mut self, row: &ConversationRow) -> Result<()> {

@@ -21,7 +21,7 @@ use super::{
     pg_error::PgError,
 };
 use crate::{
-    rows::{RunRow, is_missing},
+    rows::{RunRow, missing_row},
     spelling,
 };
 
@@ -447,7 +447,7 @@ fn to_pg_error(failure: Failure) -> PgError {
         return failure.error.into();
     }
     match failure.missing {
-        Some(what) => PgError::Failed(is_missing(what)),
+        Some(what) => PgError::Failed(missing_row(what)),
         None => PgError::Again("somebody else made or changed the same rows".into()),
     }
 }

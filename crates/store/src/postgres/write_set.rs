@@ -10,7 +10,7 @@ use super::{conversations::ConversationWrites, question::Question, overlay::Tran
 use crate::{
     rows::{
         AnswerRow, BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Result, Reads, Rows, RunBrief, RunChange, RunRow,
-        exists_already,
+        existing_row,
     },
     journal_batch::{self, JournalBatch},
 };
@@ -229,7 +229,7 @@ impl TransactionOverlay<'_> {
 impl Rows for TransactionOverlay<'_> {
     fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Result<()> {
         if self.head(agent)?.is_some() {
-            return Err(exists_already("a head"));
+            return Err(existing_row("a head"));
         }
         self.write_set.heads.insert(agent.clone(), HeadWrite { head: head.clone(), is_new: true });
         Ok(())
@@ -360,7 +360,7 @@ impl Rows for TransactionOverlay<'_> {
 
     fn insert_call(&mut self, row: &CallRow) -> Result<()> {
         let before = self.write_set.calls.insert((row.run, row.call), CallWrite::Inserted(row.clone()));
-        if before.is_some() { Err(exists_already("a call")) } else { Ok(()) }
+        if before.is_some() { Err(existing_row("a call")) } else { Ok(()) }
     }
 
     fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Result<()> {

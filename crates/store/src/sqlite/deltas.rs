@@ -21,7 +21,7 @@ use super::{
     prepared::Prepared,
     statements::SqliteRows,
 };
-use crate::rows::{Announces, DeltaRow, Result, is_missing};
+use crate::rows::{Announces, DeltaRow, Result, missing_row};
 
 /// How often deltas are read again because they were settled or continued during the read.
 const READS_MAX: usize = 100;
@@ -272,7 +272,7 @@ impl<P: Prepared> SqliteRows<P> {
             }
             // The index and the snapshot of this transaction are not from the same moment.
             if !self.begin_new_snapshot().map_err(fault)? {
-                return Err(is_missing("a batch of words"));
+                return Err(missing_row("a batch of words"));
             }
         }
         Err(StoreError::Unavailable("words change faster than they can be read".into()))
@@ -310,7 +310,7 @@ impl<P: Prepared> SqliteRows<P> {
     }
 
     fn next_delta(&self) -> Result<i64> {
-        self.deltas.next().ok_or_else(|| is_missing("the index of announced words"))
+        self.deltas.next().ok_or_else(|| missing_row("the index of announced words"))
     }
 }
 

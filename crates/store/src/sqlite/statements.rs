@@ -16,7 +16,7 @@ use super::{
     prepared::Prepared,
     truncation::Truncation,
 };
-use crate::rows::{Result, is_missing};
+use crate::rows::{Result, missing_row};
 
 /// The most decoded manifests in the cache. There are few, and all runs of an agent share one.
 const MANIFESTS_MAX: usize = 256;
@@ -150,7 +150,7 @@ impl<P: Prepared> SqliteRows<P> {
     /// A change that must find its row.
     pub(super) fn change_one(&self, sql: &'static str, params: impl Params, what: &str) -> Result<()> {
         match self.change(sql, params)? {
-            0 => Err(is_missing(what)),
+            0 => Err(missing_row(what)),
             _ => Ok(()),
         }
     }

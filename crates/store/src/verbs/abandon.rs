@@ -6,7 +6,7 @@ use windlass_ports::{Abandoned, Commit, CommitKind, GivenUp, MessageKind, RunSta
 use super::commit::{Leftovers, finish, plan, run_change, write};
 use crate::{
     StoreOptions,
-    rows::{HeadRow, Result, Reads, Rows, RunRow, is_missing},
+    rows::{HeadRow, Result, Reads, Rows, RunRow, missing_row},
 };
 
 /// The number of events that are read at once.
@@ -18,7 +18,7 @@ pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, age
     let Some(before) = rows.head(agent)?.filter(is_its) else {
         return Ok(Abandoned::NotQuarantined);
     };
-    let row = rows.run(given_up.run)?.ok_or_else(|| is_missing("a head's run"))?;
+    let row = rows.run(given_up.run)?.ok_or_else(|| missing_row("a head's run"))?;
     let commit = ending(last_known(rows, &row)?, row.follows, given_up)?;
     let mut plan = plan(rows, agent, &before, &commit)?;
     // The counts of calls and messages on the head may be as wrong as the rest.
@@ -40,7 +40,7 @@ fn ending(state: Run, follows: Option<RunId>, given_up: &GivenUp) -> Result<Comm
     });
     let appended = results.chain([given_up.deliverable.id]).collect();
     let ended = Event::Ended { status: TaskStatus::Failed, reason: EndReason::Abandoned };
-    let state = apply(Some(state), &ended).ok_or_else(|| is_missing("a run's state"))?;
+    let state = apply(Some(state), &ended).ok_or_else(|| missing_row("a run's state"))?;
     Ok(Commit {
         kind: CommitKind::End,
         run: given_up.run,
@@ -91,5 +91,5 @@ fn begun<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Run> {
     let origin = if row.kind == MessageKind::UiAction { Origin::Action } else { Origin::Turn };
     let context = BoxRange { id: row.context, length: rows.box_length(row.context)? };
     let accepted = Event::Accepted { origin, context, output: BoxRange { id: row.output, length: 0 }, caller: None };
-    apply(None, &accepted).ok_or_else(|| is_missing("a run's state"))
+    apply(None, &accepted).ok_or_else(|| missing_row("a run's state"))
 }

@@ -3,7 +3,7 @@
 use windlass_kernel::{BoxId, BoxRange, NewItem, RunId, Tenant};
 use windlass_ports::{ContextSize, NewPack, Packed};
 
-use crate::rows::{AnswerRow, BoxRow, Result, Reads, Rows, Segment, is_missing};
+use crate::rows::{AnswerRow, BoxRow, Result, Reads, Rows, Segment, missing_row};
 
 /// The most boxes that a range is read from. A box that would make a longer chain gets a copy of the items instead.
 const CHAIN_MAX: u32 = 64;
@@ -15,7 +15,7 @@ pub(crate) fn chain<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRang
     while let Some(range) = next {
         let Some(found) = rows.find_box(range.id)?.filter(|found| found.tenant == *tenant) else {
             // Only the first box comes from the caller; the parents were checked when their children were made.
-            return if segments.is_empty() { Ok(None) } else { Err(is_missing("the parent of a box")) };
+            return if segments.is_empty() { Ok(None) } else { Err(missing_row("the parent of a box")) };
         };
         segments.push(Segment { id: range.id, from: -i64::from(found.inherited), below: range.length.into() });
         next = found.parent.filter(|_| found.inherited == 0);
@@ -56,7 +56,7 @@ pub(super) fn inherited_depth<R: Rows + ?Sized>(
 }
 
 fn inherit<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, parent: BoxRange) -> Result<u32> {
-    let segments = chain(rows, tenant, parent)?.ok_or_else(|| is_missing("the parent of a box"))?;
+    let segments = chain(rows, tenant, parent)?.ok_or_else(|| missing_row("the parent of a box"))?;
     let mut items = Vec::new();
     for segment in segments {
         items.extend(rows.box_item_ids(segment.id, segment.below as u32)?);

@@ -8,7 +8,7 @@ use windlass_ports::{CallClaim, CallStatus, ClaimedCall, StoreError, codec};
 use super::heads::rearm;
 use crate::{
     reading::verified,
-    rows::{AnswerRow, CallRow, Result, Reads, Rows, is_missing},
+    rows::{AnswerRow, CallRow, Result, Reads, Rows, missing_row},
 };
 
 /// Leases waiting calls to a worker. A key that still holds calls returns the same calls.
@@ -118,16 +118,16 @@ fn is_held(call: &CallRow, claim: &CallClaim) -> bool {
 fn rearm_heads<R: Rows + ?Sized>(rows: &mut R, calls: &[CallRow], now: Timestamp) -> Result<()> {
     let agents: BTreeSet<&AgentKey> = calls.iter().map(|call| &call.agent).collect();
     for agent in agents {
-        let head = rows.head(agent)?.ok_or_else(|| is_missing("the head of a call"))?;
+        let head = rows.head(agent)?.ok_or_else(|| missing_row("the head of a call"))?;
         rearm(rows, agent, &head, head.clone(), now)?;
     }
     Ok(())
 }
 
 fn claimed<R: Reads + ?Sized>(rows: &R, call: &CallRow) -> Result<ClaimedCall> {
-    let epoch: Epoch = rows.head(&call.agent)?.ok_or_else(|| is_missing("the head of a call"))?.epoch;
-    let item = rows.item(&call.agent.tenant, call.item)?.ok_or_else(|| is_missing("the content of a call"))?;
-    let run = rows.run_brief(call.run)?.ok_or_else(|| is_missing("the run of a call"))?;
+    let epoch: Epoch = rows.head(&call.agent)?.ok_or_else(|| missing_row("the head of a call"))?.epoch;
+    let item = rows.item(&call.agent.tenant, call.item)?.ok_or_else(|| missing_row("the content of a call"))?;
+    let run = rows.run_brief(call.run)?.ok_or_else(|| missing_row("the run of a call"))?;
     Ok(ClaimedCall {
         agent: call.agent.clone(),
         agent_name: run.agent_name,

@@ -14,7 +14,7 @@ use super::erase::held_ms;
 use super::heads::{is_counted, is_own_head, lease, leases_after, may_be_claimed, show, show_idle};
 use crate::{
     StoreOptions,
-    rows::{AnswerRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Result, Reads, Rows, RunBrief, RunChange, RunRow, is_missing},
+    rows::{AnswerRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Result, Reads, Rows, RunBrief, RunChange, RunRow, missing_row},
 };
 
 /// What a transition makes of a head. It is decided before anything is written.
@@ -111,7 +111,7 @@ pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, ag
     if has_answered(rows, agent, commit)? {
         return Err(StoreError::Fenced);
     }
-    let before = rows.head(agent)?.ok_or_else(|| is_missing("the head of a queued run"))?;
+    let before = rows.head(agent)?.ok_or_else(|| missing_row("the head of a queued run"))?;
     let after = HeadRow { queued: before.queued.saturating_sub(1), ..before.clone() };
     rows.update_head(agent, &before, &after)?;
     write(rows, agent, commit, None)?;
@@ -185,7 +185,7 @@ fn stored_messages<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commi
 
 fn stored_message<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit, message: &NewMessage) -> Result<MessageId> {
     let found = rows.last_message(agent, commit.run, message.kind, message.call)?;
-    found.ok_or_else(|| is_missing("a message that was committed"))
+    found.ok_or_else(|| missing_row("a message that was committed"))
 }
 
 /// Decides what the head becomes. Only reads.
@@ -232,7 +232,7 @@ pub(super) fn plan<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, before: &HeadR
 fn counted<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, head: &HeadRow, commit: &Commit) -> Result<u32> {
     let mut count = 0;
     for id in &commit.consumed {
-        let row = rows.message(agent, *id)?.ok_or_else(|| is_missing("a consumed message"))?;
+        let row = rows.message(agent, *id)?.ok_or_else(|| missing_row("a consumed message"))?;
         count += u32::from(row.status == MessageStatus::Pending && is_counted(head, &row));
     }
     Ok(count)
@@ -240,9 +240,9 @@ fn counted<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, head: &HeadRow, commit
 
 /// Queued runs have higher ordinals than the active one, so the search begins there and never reads the agent's earlier runs.
 fn next_run<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Result<Option<RunBrief>> {
-    let ending = rows.run_brief(commit.run)?.ok_or_else(|| is_missing("the run of a commit"))?;
+    let ending = rows.run_brief(commit.run)?.ok_or_else(|| missing_row("the run of a commit"))?;
     let next = rows.next_queued(agent, ending.ordinal)?;
-    next.map(Some).ok_or_else(|| is_missing("a run that the head counts as queued"))
+    next.map(Some).ok_or_else(|| missing_row("a run that the head counts as queued"))
 }
 
 /// The pending messages of a head that has just changed its run.

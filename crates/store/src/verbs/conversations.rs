@@ -8,7 +8,7 @@ use windlass_kernel::{AgentKey, BoxId, BoxRange, ConversationId, EndReason, Item
 use windlass_ports::{ConversationChange, ConversationView, Conversed, Enqueued, InConversation, NewRun, Part, conversation_agent};
 
 use super::boxes::{chain, fill, inherited_depth, make_box, share};
-use crate::rows::{BoxRow, ConversationRow, HeadRow, Result, Reads, Rows, is_missing, exists_already};
+use crate::rows::{BoxRow, ConversationRow, HeadRow, Result, Reads, Rows, missing_row, existing_row};
 
 /// A conversation of the tenant.
 pub(crate) fn conversation<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>> {
@@ -36,10 +36,10 @@ pub(crate) fn converse<R: Rows + ?Sized>(
     let row = known(rows, tenant, id)?;
     let (row, head) = match (row, head, change) {
         (Some(row), Some(head), _) => (row, head),
-        (Some(_), None, _) => return Err(is_missing("the head of a conversation")),
+        (Some(_), None, _) => return Err(missing_row("the head of a conversation")),
         (None, _, ConversationChange::Begin { metadata, id: own, items }) => {
             if rows.conversation(id)?.is_some() {
-                return Err(exists_already("the conversation"));
+                return Err(existing_row("the conversation"));
             }
             return begin(rows, &agent, id, metadata, (*own, items), now);
         }
@@ -163,7 +163,7 @@ fn add<R: Rows + ?Sized>(
 }
 
 fn tail_box<R: Reads + ?Sized>(rows: &R, tail: BoxRange) -> Result<BoxRow> {
-    rows.find_box(tail.id)?.ok_or_else(|| is_missing("the end of a conversation"))
+    rows.find_box(tail.id)?.ok_or_else(|| missing_row("the end of a conversation"))
 }
 
 /// Whether the conversation ends with a box of its own that nothing else reads.
@@ -226,10 +226,10 @@ pub(super) fn add_output<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: 
 /// Makes a run that was queued begin after the items that the conversation has by now.
 pub(super) fn bind<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId) -> Result<()> {
     let Some((row, tail)) = conversation_of(rows, agent)?.and_then(|row| row.tail.map(|tail| (row, tail))) else { return Ok(()) };
-    let waiting = rows.run(run)?.ok_or_else(|| is_missing("a run that has waited"))?;
+    let waiting = rows.run(run)?.ok_or_else(|| missing_row("a run that has waited"))?;
     let before = tail_box(rows, tail)?;
     share(rows, &before)?;
-    let find = |rows: &R, id| rows.find_box(id)?.ok_or_else(|| is_missing("a box of a run that has waited"));
+    let find = |rows: &R, id| rows.find_box(id)?.ok_or_else(|| missing_row("a box of a run that has waited"));
     let (context, output) = (find(rows, waiting.context)?, find(rows, waiting.output)?);
     let (depth, inherited) = inherited_depth(rows, &row.tenant, context.id, tail, &before)?;
     rows.bind_box(&BoxRow { parent: Some(tail), depth, inherited, ..context })?;

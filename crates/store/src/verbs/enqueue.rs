@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     StoreOptions,
-    rows::{BoxRow, HeadRow, MessageRow, Result, Reads, Rows, RunBrief, RunChange, RunRow, exists_already},
+    rows::{BoxRow, HeadRow, MessageRow, Result, Reads, Rows, RunBrief, RunChange, RunRow, existing_row},
 };
 
 /// How a run begins.
@@ -62,7 +62,7 @@ pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new
         (false, false) => rows.update_head(&new.agent, &before, &after)?,
     };
     if !is_ours {
-        return Err(exists_already("another writer's head"));
+        return Err(existing_row("another writer's head"));
     }
     let message = record(rows, new, parent.as_ref(), after.runs, &start)?;
     follow_up(rows, options, new, &start)?;
@@ -93,7 +93,7 @@ fn recorded_already<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Result<Option<
     }
     match rows.run_brief(new.run)? {
         Some(first) if first.agent.tenant == new.agent.tenant => Ok(Some(first)),
-        Some(_) => Err(exists_already("the run")),
+        Some(_) => Err(existing_row("the run")),
         None => Ok(None),
     }
 }
@@ -153,7 +153,7 @@ fn record<R: Rows + ?Sized>(
     fill(rows, tenant, new.context.id, 0, &new.context.items)?;
     let whole = BoxRange { id: context.id, length: new.context.items.len() as u32 };
     make_box(rows, tenant, new.output, Some((whole, &context)))?;
-    let message = rows.insert_message(&new.agent, &turn(new, start))?.ok_or_else(|| exists_already("the turn"))?;
+    let message = rows.insert_message(&new.agent, &turn(new, start))?.ok_or_else(|| existing_row("the turn"))?;
     rows.keep_manifest(tenant, &new.manifest)?;
     let change = match start {
         Start::Queued => unentered(new, RunStatus::Queued, None),

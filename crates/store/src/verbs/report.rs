@@ -4,7 +4,7 @@ use windlass_kernel::{HeadStatus, RunId};
 use windlass_ports::{MessageStatus, NewReport, RunStatus, StoreError, Taken};
 
 use super::{commit::answer_row, erase::is_erased};
-use crate::rows::{HeadRow, MessageRow, Result, Rows, RunBrief, is_report, exists_already};
+use crate::rows::{HeadRow, MessageRow, Result, Rows, RunBrief, is_report, existing_row};
 
 /// Records a report. The owner decides whether the run needs it; this only recognises reports that can't have an effect.
 pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Result<Taken> {
@@ -31,7 +31,7 @@ pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Resu
     } else {
         rows.insert_item(&report.agent.tenant, &report.content)?;
     }
-    let id = rows.insert_message(&report.agent, &row)?.ok_or_else(|| exists_already("the report"))?;
+    let id = rows.insert_message(&report.agent, &row)?.ok_or_else(|| existing_row("the report"))?;
     if let Some(request) = &report.message.key {
         rows.insert_answer(&answer_row(&report.agent, run.run, request, id))?;
     }

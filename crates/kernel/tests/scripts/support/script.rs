@@ -74,7 +74,7 @@ pub struct ScriptedCall {
 
 pub fn parse(line: &str) -> Line {
     let (verb, rest) = line.split_once([' ', ':']).unwrap_or((line, ""));
-    let text: Vec<&str> = rest.split_whitespace().collect();
+    let parts: Vec<&str> = rest.split_whitespace().collect();
     match verb {
         "at" => Line::At(Timestamp(number(rest))),
         "owed?" => Line::Ask(Question::Owed),
@@ -85,7 +85,7 @@ pub fn parse(line: &str) -> Line {
         "entered" => Line::Happens(ScriptedInput::Entered(calls(rest).into_iter().next())),
         "reply" => Line::Happens(reply(line)),
         "failed" => Line::Happens(failed(rest)),
-        "report" => Line::Happens(ScriptedInput::Report { call: call(text[0]), status: status(text[1]), after: text.get(2).map(|w| after(w)) }),
+        "report" => Line::Happens(ScriptedInput::Report { call: call(parts[0]), status: status(parts[1]), after: parts.get(2).map(|w| after(w)) }),
         "timeout" => Line::Happens(ScriptedInput::Timeout(call(rest))),
         "lease_ended" => Line::Happens(ScriptedInput::LeaseEnded(call(rest))),
         "stop" => {
@@ -105,7 +105,7 @@ pub fn parse(line: &str) -> Line {
             Line::Happens(ScriptedInput::TakenOver { lost: split_lost(body).1, streamed })
         }
         "panicked" => Line::Happens(ScriptedInput::Panicked),
-        "answer" => Line::Happens(decision(&text)),
+        "answer" => Line::Happens(decision(&parts)),
         other => panic!("unknown line {other:?}"),
     }
 }
@@ -170,8 +170,8 @@ fn wanted(text: &str) -> ScriptedCall {
     ScriptedCall { tool: tool.into(), arguments: arguments.strip_suffix(')').expect("a closing parenthesis").into() }
 }
 
-fn decision(text: &[&str]) -> ScriptedInput {
-    match text {
+fn decision(parts: &[&str]) -> ScriptedInput {
+    match parts {
         ["record", number, rest @ ..] => {
             ScriptedInput::Record { call: call(number), status: rest.first().map_or(TaskStatus::Success, |w| status(w)) }
         }
