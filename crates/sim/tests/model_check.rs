@@ -102,7 +102,7 @@ fn story(config: &Config, found: &Explored) -> String {
     let shown = |story: &[Action]| story.iter().map(|action| format!("\n  {action:?}")).collect::<String>();
     if let Some(livelock) = &found.livelock {
         return format!(
-            "{}: it can go on for ever:{}\nand then over and over:{}",
+            "{}: it can continue for ever:{}\nand then repeatedly:{}",
             config.name,
             shown(&livelock.story),
             shown(&livelock.round)

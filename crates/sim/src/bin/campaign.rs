@@ -53,8 +53,8 @@ fn main() -> ExitCode {
 }
 
 /// The number after a word; the default without the word, `None` if it is no number.
-fn number(arguments: &[String], word: &str, usual: u64) -> Option<u64> {
-    match arguments.iter().position(|argument| argument == word) {
+fn number(arguments: &[String], flag: &str, usual: u64) -> Option<u64> {
+    match arguments.iter().position(|argument| argument == flag) {
         None => Some(usual),
         Some(place) => arguments.get(place + 1)?.replace('_', "").parse().ok(),
     }

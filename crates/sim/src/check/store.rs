@@ -178,7 +178,7 @@ impl Store {
         let stored = self.run(commit.run).state.clone();
         let first = commit.state.next_number - commit.events.len() as u64;
         let is_unmet = first >= stored.next_number || !context.guards.has(Guard::JournalNumber);
-        context.seen.holds(is_unmet, Promise::RowsAgree, || format!("journal number {first} of run {} stands already", commit.run));
+        context.seen.holds(is_unmet, Promise::RowsAgree, || format!("journal number {first} of run {} exists already", commit.run));
         let mut folded = stored.as_ref().clone();
         for event in &commit.events {
             judge(context.seen, &folded, event);
@@ -186,7 +186,7 @@ impl Store {
             folded = apply(Some(folded), event).unwrap_or_else(|| stored.as_ref().clone());
         }
         context.seen.holds(folded == *commit.state, Promise::FoldIsState, || {
-            format!("run {}: the journal gives {folded:?}, the commit says {:?}", commit.run, commit.state)
+            format!("run {}: the journal gives {folded:?}, the commit has {:?}", commit.run, commit.state)
         });
         for call in &commit.reports {
             self.record_report(context, commit.run, *call, MessageStatus::Consumed);

@@ -59,8 +59,8 @@ async fn serve(pipes: DuplexStream, mut parts: VecDeque<Vec<u8>>) {
     let (output, mut input) = tokio::io::split(pipes);
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        let said: Value = serde_json::from_str(&line).expect("what we send is JSON");
-        if said.get("id").is_none() || said.get("method").is_none() {
+        let message: Value = serde_json::from_str(&line).expect("what we send is JSON");
+        if message.get("id").is_none() || message.get("method").is_none() {
             continue;
         }
         let Some(mut part) = parts.pop_front() else { return };

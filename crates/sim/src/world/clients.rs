@@ -45,7 +45,7 @@ pub(super) async fn ask<T>(world: &World, node: &Node, question: impl Future<Out
         Ok(answer) => Ok(answer),
         Err(EngineError::Internal) if node.is_dead() => Err(Unanswered::Lost),
         Err(EngineError::Internal | EngineError::Store(StoreError::Corrupt(_))) => {
-            world.break_promise("S8", format_args!("{} says that something of ours broke", node.name));
+            world.break_promise("S8", format_args!("{} answers that the server failed", node.name));
             Err(Unanswered::Lost)
         }
         Err(EngineError::Store(StoreError::Unavailable(_) | StoreError::Fenced) | EngineError::Draining) => Err(Unanswered::Lost),
@@ -145,7 +145,7 @@ async fn stop_later(world: Arc<World>, agent: AgentKey, run: RunId) {
 fn check_stopped(world: &World, run: RunId, text: &str) {
     world.log("client", format_args!("{run} is stopped: {text}"));
     if world.checks.lock().state_of(run).is_none_or(|state| !state.has_ended()) {
-        world.break_promise("S7", format_args!("a stop of {run} is acknowledged, and it goes on"));
+        world.break_promise("S7", format_args!("a stop of {run} is acknowledged, and the run continues"));
     }
 }
 
@@ -184,7 +184,7 @@ async fn follow_journals(world: Arc<World>, agent: AgentKey) {
         if let Ok((view, entries)) = ask(&world, &node, peek).await
             && (view.is_some() || !entries.is_empty())
         {
-            world.break_promise("S12", format_args!("{run} is shown to a stranger"));
+            world.break_promise("S12", format_args!("{run} is shown to another tenant"));
         }
     }
 }

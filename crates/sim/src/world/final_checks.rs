@@ -73,7 +73,7 @@ async fn check_run(world: &World, agent: &AgentKey, view: &RunView) -> Result<()
         world.data.box_items(&agent.tenant, view.state.output.id, 0, usize::MAX).await.map_err(|error| ("S8", error.to_string()))?;
     let deliverables: Vec<_> = items.iter().filter(|item| item.kind == ItemKind::Deliverable).map(|item| item.id).collect();
     if deliverables.len() != 1 || view.deliverable != deliverables.first().copied() {
-        return Err(("S4", format!("{run} has the deliverables {deliverables:?} and says {:?}", view.deliverable)));
+        return Err(("S4", format!("{run} has the deliverables {deliverables:?} and records {:?}", view.deliverable)));
     }
     if items.len() != view.state.output.length as usize {
         return Err(("S8", format!("the output of {run} has {} items, {} are folded", items.len(), view.state.output.length)));

@@ -28,7 +28,7 @@ async fn found(store: &Arc<dyn Full>, mut scan: AgedScan) -> Vec<RunId> {
         if page.next.is_none() {
             return found;
         }
-        assert!(page.next > scan.after, "a page goes on after the one before");
+        assert!(page.next > scan.after, "a page continues after the one before");
         scan.after = page.next;
     }
 }

@@ -214,10 +214,10 @@ pub async fn a_tenant_sees_nothing_of_another(store: Arc<dyn Full>) {
 pub async fn pages_follow_each_other(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
-    for lap in 0..5u32 {
+    for round in 0..5u32 {
         kit.advance(&agent, calls(&[LOOKUP, LOOKUP]), START).await;
         for call in [1, 2] {
-            kit.report(&agent, run, lap * 2 + call, START).await;
+            kit.report(&agent, run, round * 2 + call, START).await;
             kit.take_report(&agent, START).await;
         }
     }

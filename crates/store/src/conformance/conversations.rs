@@ -145,7 +145,7 @@ pub async fn a_run_continues_a_conversation_and_is_added_when_it_ends(store: Arc
     let (first, enqueued) = conversation.ask("b", false).await;
     assert!(matches!(enqueued, Enqueued::Entered { .. }), "{enqueued:?}");
     assert_eq!(conversation.context().await, texts(&["a", "b"]));
-    assert_eq!((conversation.all_items().await, conversation.view().await.is_busy), (texts(&["a"]), true), "it has said nothing yet");
+    assert_eq!((conversation.all_items().await, conversation.view().await.is_busy), (texts(&["a"]), true), "its output is not added yet");
     conversation.answer("one").await;
     assert_eq!((conversation.all_items().await, conversation.view().await.is_busy), (texts(&["a", "b", "=one"]), false));
     let (second, _) = conversation.ask("c", false).await;
@@ -154,7 +154,7 @@ pub async fn a_run_continues_a_conversation_and_is_added_when_it_ends(store: Arc
     conversation.add(&["d"]).await;
     assert_eq!(conversation.view().await.items, 6);
     assert!(matches!(conversation.parts().await[..], [Part::Items(_), Part::Run(a), Part::Run(b), Part::Items(_)] if a == first && b == second));
-    assert_eq!(conversation.all_items().await.len(), 6, "the word about its end is not said");
+    assert_eq!(conversation.all_items().await.len(), 6, "the text about its end is not added");
 }
 
 /// After a failure a client sends the same input again, which is then in the conversation once.
@@ -198,7 +198,7 @@ pub async fn a_run_that_waits_begins_after_the_one_before_it(store: Arc<dyn Full
     assert_eq!(conversation.context().await, texts(&["a", "b", "=one", "c", "=two", "d"]));
     conversation.kit.advance(&conversation.agent(), stop(), START).await;
     conversation.enter().await;
-    assert_eq!(conversation.context().await, texts(&["a", "b", "=one", "c", "=two", "e"]), "what was stopped was not said");
+    assert_eq!(conversation.context().await, texts(&["a", "b", "=one", "c", "=two", "e"]), "the output of a stopped run is not added");
     conversation.answer("three").await;
     assert_eq!(conversation.all_items().await, texts(&["a", "b", "=one", "c", "=two", "e", "=three"]));
     assert!(!conversation.view().await.is_busy);
@@ -219,11 +219,11 @@ pub async fn a_run_for_an_outdated_conversation_is_refused(store: Arc<dyn Full>)
     assert_eq!(store.enqueue(late).await.unwrap(), Enqueued::ConversationMoved);
     let late = conversation.run("b", true).await;
     let (first, _) = conversation.ask("d", false).await;
-    assert_eq!(store.enqueue(late.clone()).await.unwrap(), Enqueued::ConversationMoved, "it saw nobody at work");
+    assert_eq!(store.enqueue(late.clone()).await.unwrap(), Enqueued::ConversationMoved, "the request saw no active run");
     assert_eq!(conversation.ask("e", false).await.1, Enqueued::Busy, "one that does not wait is refused");
     let waiting = conversation.run("f", true).await;
     conversation.answer("one").await;
-    assert_eq!(store.enqueue(waiting).await.unwrap(), Enqueued::ConversationMoved, "nobody is there to be waited for");
+    assert_eq!(store.enqueue(waiting).await.unwrap(), Enqueued::ConversationMoved, "there is no run to wait for");
     let strange =
         NewRun { conversation: late.conversation.map(|asked| InConversation { id: conversation.kit.conversation_id(), ..asked }), ..late };
     assert_eq!(store.enqueue(strange).await.unwrap(), Enqueued::UnknownConversation);

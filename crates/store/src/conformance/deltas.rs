@@ -28,7 +28,7 @@ pub async fn deltas_are_read_as_they_were_stored(store: Arc<dyn Full>) {
     store.announce(delta_batch(&agent, run, 1, 3, &[])).await.unwrap();
     store.announce(delta_batch(&agent, run, 1, 3, &[", \0", "na\u{ef}ve \u{1F980}"])).await.unwrap();
     assert_eq!(streamed(&store, &agent, run).await, of(&["Hel", "lo", "", ", \0", "na\u{ef}ve \u{1F980}"]));
-    assert_eq!(streamed(&store, &foreign("a"), run).await, StreamedText::default(), "another tenant hears nothing");
+    assert_eq!(streamed(&store, &foreign("a"), run).await, StreamedText::default(), "another tenant reads nothing");
     assert_eq!(streamed(&store, &agent, kit.run_id()).await, StreamedText::default());
     let long = "x".repeat(100_000);
     store.announce(delta_batch(&agent, run, 1, 5, &[&long])).await.unwrap();
@@ -75,7 +75,7 @@ pub async fn deltas_of_another_owner_are_fenced(store: Arc<dyn Full>) {
     takeover.node = NodeId(2);
     store.commit(guard, takeover).await.unwrap();
     assert!(matches!(store.announce(delta_batch(&a, run, 1, 1, &["x"])).await, Err(StoreError::Fenced)));
-    assert_eq!(streamed(&store, &a, run).await, of(&["mine"]), "what was announced still stands");
+    assert_eq!(streamed(&store, &a, run).await, of(&["mine"]), "the stored deltas stay");
     store.announce(delta_batch(&a, run, 2, 1, &["yours"])).await.unwrap();
     assert_eq!(streamed(&store, &a, run).await, of(&["mine", "yours"]));
     for run in [other, queued] {

@@ -132,10 +132,10 @@ pub async fn the_end_of_the_follow_up_ends_the_wait(store: Arc<dyn Full>) {
     assert_eq!(erasable(&store, START.plus_ms(FOLLOW_UP_MS - 1)).await, [], "it may still be needed");
     kit.advance(&b, calls(&[HANDED_BACK]), START.plus_ms(1_000)).await;
     let hour = START.plus_ms(FOLLOW_UP_MS - 1);
-    assert_eq!(erasable(&store, hour).await, [], "whoever was handed calls again may send everything once more");
+    assert_eq!(erasable(&store, hour).await, [], "a client that has to make calls again may send everything once more");
     let third = follow(&store, &kit, &c, Some(second), START.plus_ms(1_500)).await;
     kit.advance(&c, calls(&[LOOKUP]), START.plus_ms(1_600)).await;
-    assert_eq!(erasable(&store, hour).await, [], "a lap is no end");
+    assert_eq!(erasable(&store, hour).await, [], "an iteration is no end");
     kit.advance(&c, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START.plus_ms(2_000)).await;
     assert_eq!(erasable(&store, START.plus_ms(61_999)).await, []);
     let mut last = erasable(&store, START.plus_ms(62_000)).await;

@@ -130,8 +130,8 @@ pub async fn agents_are_listed_by_name(store: Arc<dyn Full>) {
     begin(&store, kit.entering(kit.own_run(START))).await;
     begin(&store, NewRun { agent: foreign("x"), agent_name: Some("x".into()), ..kit.entering(kit.own_run(START)) }).await;
     let agents = store.agent_names(&tenant, "", 10).await.unwrap();
-    let told: Vec<(&str, u64, i64)> = agents.iter().map(|agent| (agent.name.as_str(), agent.runs, agent.last_run_at.0 - START.0)).collect();
-    assert_eq!(told, [("Zoe", 1, 3), ("clerk", 1, 1), ("scout", 2, 2)]);
+    let listed: Vec<(&str, u64, i64)> = agents.iter().map(|agent| (agent.name.as_str(), agent.runs, agent.last_run_at.0 - START.0)).collect();
+    assert_eq!(listed, [("Zoe", 1, 3), ("clerk", 1, 1), ("scout", 2, 2)]);
     assert_eq!(store.agent_names(&tenant, "", 2).await.unwrap(), agents[..2]);
     assert_eq!(store.agent_names(&tenant, "clerk", 10).await.unwrap(), agents[2..]);
     assert!(store.agent_names(&tenant, "scout", 10).await.unwrap().is_empty());

@@ -115,7 +115,7 @@ pub async fn a_late_report_needs_no_head(store: Arc<dyn Full>) {
     assert_eq!(store.release_calls(kit.claim(LOOKUP, "w", 1, START), held.clone()).await.unwrap(), held);
     assert!(store.claim_calls(kit.claim(LOOKUP, "w", 5, START)).await.unwrap().is_empty());
     assert_eq!(store.calls(&own.tenant, run, CallNumber(2), 1).await.unwrap()[0].status, CallStatus::Dropped);
-    store.quarantine(own.clone(), run, "nobody is there".into()).await.unwrap();
+    store.quarantine(own.clone(), run, "no run is queued".into()).await.unwrap();
     store.refuse(own.clone(), late, "too late".into()).await.unwrap();
     store.refuse(own.clone(), MessageId(9_999), "unknown".into()).await.unwrap();
     assert!(is_gone(&store, &own).await);

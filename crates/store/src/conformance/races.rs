@@ -236,26 +236,26 @@ pub async fn deltas_are_complete_whenever_they_are_read(store: Arc<dyn Full>) {
     let reader = tokio::spawn(async move {
         let (mut reads, mut last) = (0, 0);
         while last < ROUNDS {
-            let said = reading.announced(&tenant, run).await.unwrap();
-            assert_eq!(said.text.len(), said.chunks.bytes());
-            let delta_batch: Vec<&str> = said.text.split_inclusive(' ').collect();
-            if let Some(word) = delta_batch.first() {
-                let lap: usize = word.split('.').next().unwrap().parse().unwrap();
-                assert!(lap >= last, "{lap} {last}");
-                last = lap;
-                let expected: Vec<String> = (0..delta_batch.len()).map(|index| format!("{lap}.{index} ")).collect();
-                assert_eq!(delta_batch, expected);
+            let streamed = reading.announced(&tenant, run).await.unwrap();
+            assert_eq!(streamed.text.len(), streamed.chunks.bytes());
+            let chunks: Vec<&str> = streamed.text.split_inclusive(' ').collect();
+            if let Some(chunk) = chunks.first() {
+                let round: usize = chunk.split('.').next().unwrap().parse().unwrap();
+                assert!(round >= last, "{round} {last}");
+                last = round;
+                let expected: Vec<String> = (0..chunks.len()).map(|index| format!("{round}.{index} ")).collect();
+                assert_eq!(chunks, expected);
             }
             reads += 1;
             tokio::task::yield_now().await;
         }
         reads
     });
-    for lap in 0..=ROUNDS {
+    for round in 0..=ROUNDS {
         for index in 0..8 {
-            store.announce(delta_batch(&agent, run, 1, index, &[&format!("{lap}.{index} ")])).await.unwrap();
+            store.announce(delta_batch(&agent, run, 1, index, &[&format!("{round}.{index} ")])).await.unwrap();
         }
-        if lap < ROUNDS {
+        if round < ROUNDS {
             let (guard, mut commit) = kit.prepare(&agent, Input::owner_changed(), START).await;
             commit.settles = true;
             store.commit(guard, commit).await.unwrap();
@@ -297,7 +297,7 @@ pub async fn a_report_that_races_a_suspend_is_counted(store: Arc<dyn Full>) {
         suspends.await.unwrap();
         assert!(matches!(reports.await.unwrap(), Taken::Recorded(_)));
         assert_eq!(store.head(&agent).await.unwrap().unwrap().pending, 1);
-        assert!(store.due(START, 1_000).await.unwrap().contains(&agent), "somebody has to look");
+        assert!(store.due(START, 1_000).await.unwrap().contains(&agent), "the agent is due");
         kit.take_report(&agent, START).await;
         let rows = store.inbox(&agent, Page { after: 0, limit: 100 }).await.unwrap();
         assert!(rows.iter().all(|row| row.status == MessageStatus::Consumed), "{rows:?}");

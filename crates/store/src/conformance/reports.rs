@@ -22,7 +22,7 @@ pub async fn a_report_wakes_a_suspended_agent(store: Arc<dyn Full>) {
     let seq = kit.load(&agent).await.head.seq;
     assert!(matches!(kit.report(&agent, run, 2, now).await, Taken::Recorded(_)));
     assert_eq!(store.due(now, 10).await.unwrap(), std::slice::from_ref(&agent));
-    assert_eq!(kit.load(&agent).await.head.seq, seq, "a report fences nobody");
+    assert_eq!(kit.load(&agent).await.head.seq, seq, "a report fences no owner");
     assert_eq!(store.head(&agent).await.unwrap().unwrap().pending, 1);
     kit.take_report(&agent, now).await;
     assert!(store.due(now, 10).await.unwrap().is_empty());

@@ -84,7 +84,7 @@ pub async fn a_quarantined_agent_is_not_due(store: Arc<dyn Full>) {
     store.quarantine(agent.clone(), run, "unreadable".into()).await.unwrap();
     let head = store.head(&agent).await.unwrap().unwrap();
     assert_eq!((head.status, head.run, head.quarantined.as_deref()), (HeadStatus::Suspended, Some(run), Some("unreadable")));
-    assert!(store.commit(stale, commit).await.is_err(), "whoever worked on it is fenced");
+    assert!(store.commit(stale, commit).await.is_err(), "the worker that had it is fenced");
     kit.report(&agent, run, 1, START).await;
     assert!(store.claim_calls(kit.claim(LOOKUP, "w", 5, START)).await.unwrap().is_empty());
     assert!(store.due(START.plus_ms(DEADLINE_MS * 2), 10).await.unwrap().is_empty());

@@ -90,8 +90,8 @@ async fn store_all(link: &Link, batch: BTreeMap<AgentKey, Request>) {
         Err(StoreError::Corrupt(_)) if deltas.len() > 1 => {
             let mut outcomes = Vec::with_capacity(deltas.len());
             for alone in &deltas {
-                let kept = store_batches(link, std::slice::from_ref(alone)).await;
-                outcomes.push(kept.and_then(|mut outcome| outcome.pop().unwrap_or_else(|| Err(gone()))));
+                let outcome_of_one = store_batches(link, std::slice::from_ref(alone)).await;
+                outcomes.push(outcome_of_one.and_then(|mut outcome| outcome.pop().unwrap_or_else(|| Err(gone()))));
             }
             outcomes
         }
@@ -120,22 +120,22 @@ async fn announce(session: &Session, deltas: &[Announcement]) -> Result<Vec<Resu
     let texts: Vec<&[u8]> = deltas.iter().map(|deltas| deltas.text.as_bytes()).collect();
     let params: [&(dyn tokio_postgres::types::ToSql + Sync); 8] = [&tenants, &agents, &runs, &epochs, &firsts, &counts, &pieces, &texts];
     // For each batch that is not fenced, the number of chunks before it; and the number of rows that were stored for all.
-    let mut standing: Vec<Option<u64>> = vec![None; deltas.len()];
+    let mut stored_before: Vec<Option<u64>> = vec![None; deltas.len()];
     let mut stored = 0;
     for row in session.client.query(&session.statements.announce, &params).await? {
         let columns = Columns::of(row);
         let place = columns.count()? as usize - 1;
-        standing[place] = Some(columns.count()?);
+        stored_before[place] = Some(columns.count()?);
         stored = columns.count()?;
     }
-    let continues = |(deltas, standing): (&Announcement, &Option<u64>)| *standing == Some(deltas.first.into());
-    let continuing = deltas.iter().zip(&standing).filter(|both| continues(*both) && !both.0.pieces.is_empty()).count() as u64;
+    let continues = |(deltas, stored_before): (&Announcement, &Option<u64>)| *stored_before == Some(deltas.first.into());
+    let continuing = deltas.iter().zip(&stored_before).filter(|both| continues(*both) && !both.0.pieces.is_empty()).count() as u64;
     let mut outcomes = Vec::with_capacity(deltas.len());
-    for (deltas, standing) in deltas.iter().zip(&standing) {
-        outcomes.push(match standing {
+    for (deltas, stored_before) in deltas.iter().zip(&stored_before) {
+        outcomes.push(match stored_before {
             None => Err(StoreError::Fenced),
             // Fewer rows than expected: a connection that was lost has stored some of them just now.
-            Some(_) if continues((deltas, standing)) && stored == continuing => Ok(()),
+            Some(_) if continues((deltas, stored_before)) && stored == continuing => Ok(()),
             Some(_) => verbs::check_same(&verbs::join_deltas(delta_rows(session, deltas.run).await?), deltas),
         });
     }

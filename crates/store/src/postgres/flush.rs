@@ -66,7 +66,7 @@ impl Writes<'_> {
     pub(super) async fn commit(&self) -> Result<(), PgError> {
         let statements = &self.session.statements;
         let begun_and_ended = [self.new_runs(), self.changed_runs(), self.boxes(), self.open_runs()];
-        let laps =
+        let iterations =
             [self.heads(false), self.journal_batches(), self.items(), self.box_rows(), self.new_messages(), self.new_calls(), self.moved_calls()];
         let mut sent: Vec<Sent<'_>> = self.dropping();
         sent.extend([
@@ -76,7 +76,7 @@ impl Writes<'_> {
             self.send(&statements.delete_heads, [self.gone_heads()], Some("a head that is forgotten")),
             self.send(&statements.write_ends, begun_and_ended, Some("a run that changes")),
             self.send(&statements.activate_runs, [self.activated_runs()], Some("a run that is leased")),
-            self.send(&statements.write_laps, laps, Some("a call that moves")),
+            self.send(&statements.write_iterations, iterations, Some("a call that moves")),
             self.send(&statements.forget_deltas, [self.settled()], None),
             self.send(&statements.update_messages, [self.changed_messages()], Some("a message that changes")),
             self.send(&statements.update_calls, [self.changed_calls()], Some("a call that changes")),

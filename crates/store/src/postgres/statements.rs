@@ -276,7 +276,7 @@ statements! {
             WHERE NOT EXISTS (SELECT 1 FROM manifests m WHERE m.tenant = p.tenant AND m.hash = p.hash))::float8)";
     /// What almost every commit writes. The heads exist and are locked. They are written as an insert with a conflict clause, because that
     /// looks each one up whatever the planner assumes.
-    write_laps: concat!("WITH
+    write_iterations: concat!("WITH
         shown AS (", put_heads!(), "
             ON CONFLICT (tenant, agent) DO UPDATE SET status = excluded.status, epoch = excluded.epoch, seq = excluded.seq,
                 run = excluded.run, owner = excluded.owner, waiting = excluded.waiting, deadline = excluded.deadline,

@@ -172,13 +172,13 @@ async fn apply_group(connection: &mut WriteConnection, group: &mut [Box<dyn Memb
 }
 
 async fn apply_together(connection: &mut WriteConnection, group: &mut [Box<dyn Member>]) -> bool {
-    for tries in 1..=GROUP_ATTEMPTS {
+    for attempts in 1..=GROUP_ATTEMPTS {
         if connection.ready().await.is_err() {
             return false;
         }
         match connection.transact(group, Opening::of(group)).await {
             Ok(Ending::Written) => return true,
-            Err(PgError::Again(_)) => tokio::time::sleep(PAUSE * tries).await,
+            Err(PgError::Again(_)) => tokio::time::sleep(PAUSE * attempts).await,
             Ok(Ending::Refused | Ending::Unlocked) | Err(PgError::Lost(_) | PgError::KeyExists(_) | PgError::Failed(_)) => return false,
         }
     }
@@ -188,7 +188,7 @@ async fn apply_together(connection: &mut WriteConnection, group: &mut [Box<dyn M
 /// Applies one verb until it is done or can't be. False if the server can't be reached.
 async fn apply_alone(connection: &mut WriteConnection, alone: &mut [Box<dyn Member>]) -> bool {
     let (mut key_existed, since) = (0, Instant::now());
-    for tries in 1..=ATTEMPTS_MAX {
+    for attempts in 1..=ATTEMPTS_MAX {
         if let Err(pg_error) = connection.ready().await {
             alone.iter_mut().for_each(|member| member.fail(StoreError::Unavailable("the database cannot be reached".into())));
             tracing::error!(error = %pg_error.into_error(), "the database cannot be reached");
@@ -200,7 +200,7 @@ async fn apply_alone(connection: &mut WriteConnection, alone: &mut [Box<dyn Memb
             Err(pg_error) => pg_error,
         };
         key_existed += u32::from(matches!(pg_error, PgError::KeyExists(_)));
-        let is_last = tries == ATTEMPTS_MAX || since.elapsed() > PATIENCE || key_existed == KEY_EXISTS_ATTEMPTS || matches!(pg_error, PgError::Failed(_));
+        let is_last = attempts == ATTEMPTS_MAX || since.elapsed() > PATIENCE || key_existed == KEY_EXISTS_ATTEMPTS || matches!(pg_error, PgError::Failed(_));
         if is_last {
             let error = pg_error.into_error();
             let failure = || match &error {
@@ -211,8 +211,8 @@ async fn apply_alone(connection: &mut WriteConnection, alone: &mut [Box<dyn Memb
             alone.iter_mut().for_each(|member| member.fail(failure()));
             return true;
         }
-        tracing::debug!(tries, trouble = %pg_error.into_error(), "a transaction is tried again");
-        tokio::time::sleep(PAUSE * tries).await;
+        tracing::debug!(tries = attempts, trouble = %pg_error.into_error(), "a transaction is tried again");
+        tokio::time::sleep(PAUSE * attempts).await;
     }
     true
 }

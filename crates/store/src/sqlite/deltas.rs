@@ -40,7 +40,7 @@ pub(super) type Index = Arc<Mutex<Committed>>;
 pub(super) struct Committed {
     runs: HashMap<RunId, StoredDeltas>,
     /// The number of rows that are not settled.
-    standing: usize,
+    unsettled: usize,
     /// Settled rows and their tombstones. An erasure deletes rows that stay listed here: the later deletion then finds none.
     settled: Vec<(i64, RunId)>,
     /// The settled rows that are being deleted, from the last one on.
@@ -59,10 +59,10 @@ struct StoredDeltas {
 
 impl Committed {
     fn add(&mut self, run: RunId, deltas: StoredDeltas) {
-        let standing = self.runs.entry(run).or_default();
-        self.standing += deltas.rows.len();
-        standing.rows.extend(deltas.rows);
-        standing.pieces += deltas.pieces;
+        let unsettled = self.runs.entry(run).or_default();
+        self.unsettled += deltas.rows.len();
+        unsettled.rows.extend(deltas.rows);
+        unsettled.pieces += deltas.pieces;
     }
 
     /// Puts withdrawn deltas back.
@@ -74,7 +74,7 @@ impl Committed {
 
     fn settle(&mut self, run: RunId) {
         let rows = self.runs.remove(&run).unwrap_or_default().rows;
-        self.standing -= rows.len();
+        self.unsettled -= rows.len();
         self.settled.extend(rows.into_iter().map(|n| (n, run)));
     }
 }
@@ -197,8 +197,8 @@ impl Deltas {
     fn rows(&self, run: RunId) -> Option<Vec<i64>> {
         let committed = self.lock()?;
         let staged = self.staged.get(&run);
-        let standing = committed.runs.get(&run).filter(|_| staged.is_none_or(|staged| !staged.is_settled));
-        Some(standing.into_iter().chain(staged.map(|staged| &staged.added)).flat_map(|deltas| &deltas.rows).copied().collect())
+        let unsettled = committed.runs.get(&run).filter(|_| staged.is_none_or(|staged| !staged.is_settled));
+        Some(unsettled.into_iter().chain(staged.map(|staged| &staged.added)).flat_map(|deltas| &deltas.rows).copied().collect())
     }
 
     fn next(&self) -> Option<i64> {
@@ -225,15 +225,15 @@ impl Deltas {
     fn all_rows(&self, run: RunId) -> Vec<i64> {
         let Some(committed) = self.lock() else { return Vec::new() };
         let settled = committed.settled.iter().chain(&committed.sweeping).filter(|(_, of)| *of == run).map(|(n, _)| n);
-        let standing = committed.runs.get(&run).into_iter().flat_map(|deltas| &deltas.rows);
+        let unsettled = committed.runs.get(&run).into_iter().flat_map(|deltas| &deltas.rows);
         let staged = self.staged.get(&run).into_iter().flat_map(|staged| staged.added.rows.iter().chain(&staged.settled));
-        settled.chain(standing).chain(staged).copied().collect()
+        settled.chain(unsettled).chain(staged).copied().collect()
     }
 
     /// The next rows to be deleted, as ranges of numbers.
     fn sweep(&mut self) -> Vec<(i64, i64)> {
         let Some(mut committed) = self.lock() else { return Vec::new() };
-        if committed.sweeping.is_empty() && committed.settled.len() >= committed.standing.max(SWEEP_MIN) {
+        if committed.sweeping.is_empty() && committed.settled.len() >= committed.unsettled.max(SWEEP_MIN) {
             committed.sweeping = std::mem::take(&mut committed.settled);
             // The lowest come first: a tombstone is deleted after the rows that it settles.
             committed.sweeping.sort_unstable_by(|one, other| other.cmp(one));

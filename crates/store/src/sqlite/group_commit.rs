@@ -179,7 +179,7 @@ mod tests {
         assert!(waits(&[DELTAS, DELTAS], |_| ()));
         assert!(!waits(&[DELTAS, OTHER], |send| send(DELTAS)));
         assert!(!waits(&[DELTAS], soon(OTHER)), "a transition ends the wait");
-        assert!(waits(&[DELTAS], soon(DELTAS)), "more words do not");
+        assert!(waits(&[DELTAS], soon(DELTAS)), "more deltas do not");
         assert!(!waits(&[DELTAS; GROUP_MAX], |_| ()), "a full group goes");
     }
 
@@ -202,10 +202,10 @@ mod tests {
         group_commit.answered(&[OTHER; LARGE_GROUP - 1]);
         assert!(group_commit.expected.1 <= Instant::now());
         group_commit.answered(&[DELTAS; 2 * LARGE_GROUP]);
-        assert!(group_commit.expected.1 <= Instant::now(), "nobody is back soon with words");
+        assert!(group_commit.expected.1 <= Instant::now(), "senders of deltas are not expected");
         let before = Instant::now();
         group_commit.answered(&[OTHER; LARGE_GROUP]);
         assert_eq!(group_commit.expected.0, LARGE_GROUP);
-        assert!(group_commit.expected.1 >= before + LARGE_GROUP_PAUSE, "so many are waited for");
+        assert!(group_commit.expected.1 >= before + LARGE_GROUP_PAUSE, "this many are waited for");
     }
 }

@@ -52,7 +52,7 @@ impl Stage {
         let before = self.proxy.kept_back();
         self.proxy.keep_back_commits(lost);
         let answers = join_all(asked).await.into_iter().map(Result::unwrap).collect();
-        assert_eq!(self.proxy.kept_back() - before, lost, "so many commits were made whose answers never came");
+        assert_eq!(self.proxy.kept_back() - before, lost, "the commits were made and their answers were lost");
         answers
     }
 

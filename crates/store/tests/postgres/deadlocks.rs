@@ -44,22 +44,22 @@ async fn a_deadlock_with_a_connection_from_outside_loses_nothing() {
     for agent in &agents {
         kit.begin(agent, START).await;
     }
-    let stranger = database.client().await;
+    let outside = database.client().await;
     // With this timeout the store's connection looks for a deadlock first.
-    stranger.batch_execute("SET deadlock_timeout = '30s'").await.unwrap();
+    outside.batch_execute("SET deadlock_timeout = '30s'").await.unwrap();
     let mut steps = 0;
     while deadlocks(&database).await == 0 {
         steps += 1;
-        assert!(steps <= 10, "nobody ever waits for somebody who waits for him");
+        assert!(steps <= 10, "there is no deadlock");
         let prepared = prepare(&kit, &agents).await;
-        stranger.batch_execute("BEGIN; SELECT FROM heads WHERE agent = 'a7' FOR UPDATE").await.unwrap();
+        outside.batch_execute("BEGIN; SELECT FROM heads WHERE agent = 'a7' FOR UPDATE").await.unwrap();
         let ours = tokio::spawn({
             let store = store.clone();
             async move { join_all(prepared.into_iter().map(|(guard, commit)| store.commit(guard, commit))).await }
         });
         comes_true(&database, OURS, 1).await;
         // The transaction that waits for the last head holds the others of its group.
-        stranger.batch_execute("SELECT FROM heads ORDER BY agent FOR UPDATE; COMMIT").await.unwrap();
+        outside.batch_execute("SELECT FROM heads ORDER BY agent FOR UPDATE; COMMIT").await.unwrap();
         for outcome in ours.await.unwrap() {
             outcome.unwrap();
         }
@@ -70,7 +70,7 @@ async fn a_deadlock_with_a_connection_from_outside_loses_nothing() {
         kit.advance(&agents[7], Input::owner_changed(), START).await;
     }
     let takeovers = "SELECT count(*) FROM journal WHERE kind = 'taken_over'";
-    assert_eq!(count(&database, takeovers).await, steps * (8 + 2), "each step stands, and stands once");
+    assert_eq!(count(&database, takeovers).await, steps * (8 + 2), "each step is stored once");
     let gaps = "SELECT count(*) FROM (SELECT number, row_number() OVER (PARTITION BY run ORDER BY number) AS place FROM journal) AS j
                 WHERE number <> place - 1";
     assert_eq!(count(&database, gaps).await, 0, "journals are dense");
@@ -89,12 +89,12 @@ async fn two_servers_that_commit_for_the_same_agents_never_deadlock() {
     for agent in &agents {
         kit.begin(agent, START).await;
     }
-    let stranger = database.client().await;
+    let outside = database.client().await;
     for _ in 0..ROUNDS {
         let prepared = prepare(&kit, &agents).await;
         let takeover = |(guard, commit): &(Guard, Commit)| (guard.clone(), Commit { node: windlass_ports::NodeId(2), ..commit.clone() });
         let other: Vec<(Guard, Commit)> = prepared.iter().rev().map(takeover).collect();
-        stranger.batch_execute("BEGIN; SELECT FROM heads WHERE agent = 'a25' FOR UPDATE").await.unwrap();
+        outside.batch_execute("BEGIN; SELECT FROM heads WHERE agent = 'a25' FOR UPDATE").await.unwrap();
         let both = tokio::spawn({
             let (one, two) = (one.clone(), two.clone());
             async move {
@@ -104,7 +104,7 @@ async fn two_servers_that_commit_for_the_same_agents_never_deadlock() {
             }
         });
         comes_true(&database, OURS, 2).await;
-        stranger.batch_execute("COMMIT").await.unwrap();
+        outside.batch_execute("COMMIT").await.unwrap();
         let (forth, mut back) = both.await.unwrap();
         back.reverse();
         for (mine, yours) in forth.iter().zip(&back) {

@@ -62,9 +62,9 @@ async fn deltas_are_stored_once_over_lost_connections() {
                 again(|| store.announce(delta_batch(&agent, run, 1, first, &[piece]))).await;
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
-            let said = again(|| store.announced(&agent.tenant, run)).await;
-            assert_eq!(said.text, pieces.concat());
-            assert_eq!(said.chunks.0.len(), pieces.len());
+            let streamed = again(|| store.announced(&agent.tenant, run)).await;
+            assert_eq!(streamed.text, pieces.concat());
+            assert_eq!(streamed.chunks.0.len(), pieces.len());
         });
     }
     let is_over = Arc::new(AtomicBool::new(false));
@@ -165,8 +165,8 @@ async fn a_lock_from_outside_is_waited_for() {
     let kit = Kit::new(&store);
     kit.begin(&agent("a"), START).await;
     kit.begin(&agent("b"), START).await;
-    let stranger = database.client().await;
-    stranger.batch_execute("BEGIN; SELECT * FROM heads WHERE agent = 'a' FOR UPDATE").await.unwrap();
+    let outside = database.client().await;
+    outside.batch_execute("BEGIN; SELECT * FROM heads WHERE agent = 'a' FOR UPDATE").await.unwrap();
     let (held, commit) = kit.prepare(&agent("a"), final_reply("done"), START).await;
     let committing = tokio::spawn({
         let store = store.clone();
@@ -174,7 +174,7 @@ async fn a_lock_from_outside_is_waited_for() {
     });
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!committing.is_finished());
-    stranger.batch_execute("COMMIT").await.unwrap();
+    outside.batch_execute("COMMIT").await.unwrap();
     committing.await.unwrap().unwrap();
 }
 
@@ -185,14 +185,14 @@ async fn content_that_changed_on_disk_is_corrupt() {
     let kit = Kit::new(&store);
     let (run, _) = kit.begin(&agent("a"), START).await;
     let context = kit.load(&agent("a")).await.run.unwrap().state.context;
-    let stranger = database.client().await;
+    let outside = database.client().await;
     for damage in ["UPDATE items SET content = '\\x00'", "DELETE FROM items"] {
-        stranger.batch_execute(damage).await.unwrap();
+        outside.batch_execute(damage).await.unwrap();
         let read = store.range_items(&agent("a").tenant, context).await;
         assert!(matches!(read, Err(StoreError::Corrupt(_))), "{damage}: {read:?}");
     }
     for damage in ["UPDATE stretches SET events = '['", "UPDATE runs SET state = '\\x7b'"] {
-        stranger.batch_execute(damage).await.unwrap();
+        outside.batch_execute(damage).await.unwrap();
         let journal = store.journal(&agent("a").tenant, run, 0, 10).await;
         assert!(matches!(journal, Err(StoreError::Corrupt(_))), "{damage}: {journal:?}");
     }

@@ -222,7 +222,7 @@ async fn one_server_publishes_and_no_row_is_lost() {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("nobody publishes any more");
+    panic!("no server publishes any more");
 }
 
 /// A database whose clock is set by hand: its sessions find this clock before the real one.
@@ -257,18 +257,18 @@ async fn a_lease_ends_by_the_database_clock() {
     assert!(two.beat(second, 2 * hour).await.unwrap().is_empty());
     assert!(two.orphans(second, None, 10).await.unwrap().is_empty());
     two.bury(vec![first]).await.unwrap();
-    assert!(kit.load(&agent("a")).await.head.owner_lives, "nobody is buried alive");
+    assert!(kit.load(&agent("a")).await.head.owner_lives, "no live server is deleted");
     // An hour passes in the database, and nowhere else.
     move_clock(&database, "61 minutes").await;
     assert!(!kit.load(&agent("a")).await.head.owner_lives);
     assert_eq!(two.orphans(second, None, 10).await.unwrap(), [agent("a")]);
-    assert!(two.orphans(first, None, 10).await.unwrap().is_empty(), "nobody's own agents are orphans");
+    assert!(two.orphans(first, None, 10).await.unwrap().is_empty(), "no server's own agents are orphans");
     assert_eq!(two.beat(second, 2 * hour).await.unwrap(), [first]);
     two.bury(vec![first]).await.unwrap();
     assert!(two.beat(second, 2 * hour).await.unwrap().is_empty());
     assert_eq!(two.orphans(second, None, 10).await.unwrap(), [agent("a")], "what it owed is still found");
     one.beat(first, hour).await.unwrap();
-    assert!(clock.now().0 - before.0 >= 3_600_000, "who beats hears what time it is");
+    assert!(clock.now().0 - before.0 >= 3_600_000, "a heartbeat sets the clock");
     assert!(kit.load(&agent("a")).await.head.owner_lives, "who beats again is as good as new");
     assert!(two.orphans(second, None, 10).await.unwrap().is_empty());
     // And back: by the machine's clock the lease would have ended.

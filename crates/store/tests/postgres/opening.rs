@@ -229,7 +229,7 @@ async fn with_a_run(database: &Database) -> tokio_postgres::Client {
 #[tokio::test]
 async fn the_database_refuses_unknown_variants() {
     let database = Server::shared().database().await;
-    let stranger = with_a_run(&database).await;
+    let outside = with_a_run(&database).await;
     for nonsense in [
         "UPDATE heads SET status = 'asleep'",
         "UPDATE heads SET status = 'idle'",
@@ -251,7 +251,7 @@ async fn the_database_refuses_unknown_variants() {
         "INSERT INTO inbox (n, tenant, agent, kind, status, run, call, created_at)
          SELECT 1000, tenant, agent, kind, 'pending', run, call, 0 FROM inbox WHERE call IS NOT NULL",
     ] {
-        let outcome = stranger.execute(nonsense, &[]).await;
+        let outcome = outside.execute(nonsense, &[]).await;
         let class = outcome.as_ref().err().and_then(|error| error.code()).map(|code| code.code()[..2].to_owned());
         assert_eq!(class.as_deref(), Some("23"), "{nonsense}: {outcome:?}");
     }
@@ -260,19 +260,19 @@ async fn the_database_refuses_unknown_variants() {
 #[tokio::test]
 async fn the_database_accepts_every_variant() {
     let database = Server::shared().database().await;
-    let stranger = with_a_run(&database).await;
+    let outside = with_a_run(&database).await;
     let mut changes = Vec::new();
-    changes.extend(RunStatus::ALL.iter().map(|word| {
-        let (word, ended) = (word.as_str(), if *word == RunStatus::Ended { "1" } else { "NULL" });
-        format!("UPDATE runs SET status = '{word}', ended_at = {ended}")
+    changes.extend(RunStatus::ALL.iter().map(|name| {
+        let (name, ended) = (name.as_str(), if *name == RunStatus::Ended { "1" } else { "NULL" });
+        format!("UPDATE runs SET status = '{name}', ended_at = {ended}")
     }));
     changes
-        .extend(CallStatus::ALL.iter().map(|word| format!("UPDATE calls SET status = '{}', worker = 'w', lease_until = 1", word.as_str())));
-    changes.extend(MessageStatus::ALL.iter().map(|word| format!("UPDATE inbox SET status = '{}'", word.as_str())));
-    changes.extend(MessageKind::ALL.iter().map(|word| format!("UPDATE inbox SET kind = '{}' WHERE call IS NULL", word.as_str())));
-    changes.extend(windlass_kernel::ItemKind::ALL.iter().map(|word| format!("UPDATE items SET kind = '{}'", word.as_str())));
+        .extend(CallStatus::ALL.iter().map(|name| format!("UPDATE calls SET status = '{}', worker = 'w', lease_until = 1", name.as_str())));
+    changes.extend(MessageStatus::ALL.iter().map(|name| format!("UPDATE inbox SET status = '{}'", name.as_str())));
+    changes.extend(MessageKind::ALL.iter().map(|name| format!("UPDATE inbox SET kind = '{}' WHERE call IS NULL", name.as_str())));
+    changes.extend(windlass_kernel::ItemKind::ALL.iter().map(|name| format!("UPDATE items SET kind = '{}'", name.as_str())));
     for change in changes {
-        let changed = stranger.execute(&change, &[]).await.unwrap_or_else(|error| panic!("{change}: {error}"));
+        let changed = outside.execute(&change, &[]).await.unwrap_or_else(|error| panic!("{change}: {error}"));
         assert!(changed > 0, "{change}");
     }
 }
@@ -307,7 +307,7 @@ async fn tm_16_the_connection_to_postgresql_is_encrypted_and_its_certificate_che
     let root = certificate.display();
     open(&format!("sslmode=verify-full&sslrootcert={root}")).await.unwrap();
     let unknown = open("sslmode=verify-full").await.unwrap_err();
-    assert!(unknown.contains("certificate"), "nobody knows who signed it: {unknown}");
+    assert!(unknown.contains("certificate"), "the signer is unknown: {unknown}");
     let renamed = database.url.replace("127.0.0.1", "localhost");
     let other = PostgresStore::open(&format!("{renamed}?sslmode=verify-full&sslrootcert={root}"), StoreOptions::default()).await;
     let other = other.map(drop).unwrap_err().to_string();

@@ -317,7 +317,7 @@ async fn with_a_run(path: &Path) -> Connection {
 #[tokio::test]
 async fn the_database_refuses_unknown_variants() {
     let folder = tempfile::tempdir().unwrap();
-    let stranger = with_a_run(&folder.path().join("windlass.db")).await;
+    let outside = with_a_run(&folder.path().join("windlass.db")).await;
     for nonsense in [
         "UPDATE heads SET status = 'asleep'",
         "UPDATE heads SET status = 'idle'",
@@ -341,7 +341,7 @@ async fn the_database_refuses_unknown_variants() {
         "INSERT INTO inbox (tenant, agent, kind, status, run, call, created_at)
          SELECT tenant, agent, kind, 'pending', run, call, 0 FROM inbox WHERE call IS NOT NULL",
     ] {
-        let outcome = stranger.execute(nonsense, []);
+        let outcome = outside.execute(nonsense, []);
         let code = outcome.as_ref().err().and_then(rusqlite::Error::sqlite_error_code);
         assert_eq!(code, Some(rusqlite::ErrorCode::ConstraintViolation), "{nonsense}: {outcome:?}");
     }
@@ -350,9 +350,9 @@ async fn the_database_refuses_unknown_variants() {
 #[tokio::test]
 async fn the_database_accepts_every_variant() {
     let folder = tempfile::tempdir().unwrap();
-    let stranger = with_a_run(&folder.path().join("windlass.db")).await;
-    let check = |sql: &str, word: &str| {
-        let changed = stranger.execute(sql, [word]).unwrap_or_else(|error| panic!("{sql} with {word}: {error}"));
+    let outside = with_a_run(&folder.path().join("windlass.db")).await;
+    let check = |sql: &str, name: &str| {
+        let changed = outside.execute(sql, [name]).unwrap_or_else(|error| panic!("{sql} with {name}: {error}"));
         assert!(changed > 0, "{sql} found no row");
     };
     for status in [HeadStatus::Dispatched, HeadStatus::Running, HeadStatus::Suspended] {
@@ -381,7 +381,7 @@ async fn the_database_accepts_every_variant() {
 #[tokio::test]
 async fn the_questions_of_the_sweep_are_answered_by_their_indexes() {
     let folder = tempfile::tempdir().unwrap();
-    let stranger = with_a_run(&folder.path().join("windlass.db")).await;
+    let outside = with_a_run(&folder.path().join("windlass.db")).await;
     for (question, index) in [
         ("SELECT n FROM inbox WHERE run = ?1 AND call = ?2 AND kind = ?3", "inbox_run"),
         ("SELECT tenant FROM heads WHERE wake_at <= ?1 ORDER BY wake_at, tenant, agent", "heads_due"),
@@ -391,7 +391,7 @@ async fn the_questions_of_the_sweep_are_answered_by_their_indexes() {
         ("SELECT tenant, run FROM runs WHERE erase_at <= ?1 ORDER BY erase_at, run", "runs_erasable"),
         ("SELECT run FROM runs WHERE tenant = ?1 AND unlisted = 0 AND run > ?2 ORDER BY run LIMIT ?3", "runs_listed"),
     ] {
-        let mut statement = stranger.prepare(&format!("EXPLAIN QUERY PLAN {question}")).unwrap();
+        let mut statement = outside.prepare(&format!("EXPLAIN QUERY PLAN {question}")).unwrap();
         let count = statement.parameter_count();
         let params = rusqlite::params_from_iter(std::iter::repeat_n(1, count));
         let plan: Vec<String> = statement.query_map(params, |row| row.get(3)).unwrap().map(Result::unwrap).collect();

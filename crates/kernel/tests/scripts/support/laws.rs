@@ -211,7 +211,7 @@ fn no_write_starts_twice(driver: &mut Driver, before: &Run, input: &Input) {
         let open = driver.run.call(call).expect("an owed call is one of the iteration");
         let released = driver.journal.iter().filter(|event| matches!(event, Event::CallReleased { call: of, .. } if *of == call)).count();
         let may = if open.effect == EffectClass::Write { 1 + released } else { usize::MAX };
-        assert!(driver.starts[&call] as usize <= may, "a write starts once, and once more for each time a person says so");
+        assert!(driver.starts[&call] as usize <= may, "a write starts once, and once more for each release by a person");
         assert_eq!(open.route, Route::InProcess, "only calls of this process are started by it");
     }
 }
@@ -240,7 +240,7 @@ fn a_wait_has_calls_and_a_deadline_unless_parked(run: &Run) {
         Effect::CallModel { not_before, .. } => not_before,
         Effect::StartTool { .. } => None,
     });
-    assert_eq!(run.wake_at(), run.resume_deadline().or(not_before), "somebody looks when a wait or a pause is over");
+    assert_eq!(run.wake_at(), run.resume_deadline().or(not_before), "the end of a wait or a pause makes the run due");
     if run.head_status() == HeadStatus::Suspended && run.parked.is_none() {
         assert!(run.waiting_count() > 0, "a suspended run waits for something");
     }

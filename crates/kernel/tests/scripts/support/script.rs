@@ -182,14 +182,14 @@ fn decision(parts: &[&str]) -> ScriptedInput {
     }
 }
 
-fn call(word: &str) -> CallNumber {
-    CallNumber(number(word.trim()))
+fn call(text: &str) -> CallNumber {
+    CallNumber(number(text.trim()))
 }
 
-fn status(word: &str) -> TaskStatus {
-    TaskStatus::parse(word).unwrap_or_else(|| panic!("{word:?} is not a status"))
+fn status(text: &str) -> TaskStatus {
+    TaskStatus::parse(text).unwrap_or_else(|| panic!("{text:?} is not a status"))
 }
 
-fn after(word: &str) -> AfterExecution {
-    serde_json::from_value(word.into()).unwrap_or_else(|_| panic!("{word:?} is not a way to go on"))
+fn after(text: &str) -> AfterExecution {
+    serde_json::from_value(text.into()).unwrap_or_else(|_| panic!("{text:?} is not what may follow a result"))
 }

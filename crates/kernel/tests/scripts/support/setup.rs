@@ -29,13 +29,13 @@ pub fn parse(text: &str) -> Setup {
     let mut setup = Setup { origin: Origin::Turn, manifest: manifest() };
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (what, rest) = line.split_once(':').expect("a setup line has a colon");
-        let words = rest.split(',').map(str::trim);
+        let parts = rest.split(',').map(str::trim);
         match what {
-            "tools" => setup.manifest.tools = words.map(tool).collect(),
-            "budgets" => words.for_each(|budget| set_budget(&mut setup.manifest.budgets, budget)),
-            "fields" => setup.manifest.result_fields = words.map(field).collect(),
+            "tools" => setup.manifest.tools = parts.map(tool).collect(),
+            "budgets" => parts.for_each(|budget| set_budget(&mut setup.manifest.budgets, budget)),
+            "fields" => setup.manifest.result_fields = parts.map(field).collect(),
             "choice" => setup.manifest.choice = choice(rest.trim()),
-            "allowed" => setup.manifest.allowed = words.map(ToolName::from).collect(),
+            "allowed" => setup.manifest.allowed = parts.map(ToolName::from).collect(),
             "calls_max" => setup.manifest.calls_max = Some(number(rest.trim())),
             "one_call" => setup.manifest.one_call = true,
             "compaction" => setup.manifest.compaction = if rest.trim() == "only" { Compaction::Only } else { Compaction::Auto },
@@ -53,9 +53,9 @@ pub fn manifest() -> Manifest {
 
 /// Reads the notation of one tool.
 pub fn tool(text: &str) -> ToolSpec {
-    let mut words = text.split_whitespace();
+    let mut parts = text.split_whitespace();
     let mut tool = ToolSpec {
-        name: words.next().expect("a tool has a name").into(),
+        name: parts.next().expect("a tool has a name").into(),
         description: String::new(),
         parameters: serde_json::json!({}),
         route: Route::InProcess,
@@ -65,8 +65,8 @@ pub fn tool(text: &str) -> ToolSpec {
         remote: None,
         strict: None,
     };
-    for word in words {
-        match word {
+    for part in parts {
+        match part {
             "external" => tool.route = Route::External,
             "client" => tool.route = Route::Client,
             "read" => tool.effect = EffectClass::Read,
