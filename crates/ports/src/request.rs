@@ -7,9 +7,9 @@ use windlass_kernel::{AgentKey, AgentName, BoxId, BoxRange, CallerSpan, Epoch, E
 
 use crate::{
     conversations::InConversation,
+    names::MessageKind,
     open_requests::RequestHash,
     store::{Commit, MessageId, NodeId},
-    names::MessageKind,
 };
 
 /// A run to be recorded.

@@ -12,13 +12,13 @@ use windlass_kernel::{
 use crate::{
     boxes::{NewPack, Packed},
     conversations::{ConversationChange, Conversed},
+    names::{CallStatus, CommitKind, MessageKind},
     open_requests::{LostRequest, OpenRequest, ReaderRecord},
     reports::{NewReport, Taken},
     request::{Enqueued, NewRun},
     retention::{AgedPage, AgedScan},
     tenant::{TenantCursor, TenantErasure},
     usage::{Day, RunUsage, UsageRow},
-    names::{CallStatus, CommitKind, MessageKind},
 };
 
 /// The durable state of all runs. After `Ok` a write is on disk. After an error it may be, and the caller sends the same write again.

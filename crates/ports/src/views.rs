@@ -11,11 +11,11 @@ use crate::{
     boxes::ContextSize,
     conversations::{ConversationView, Part},
     lists::{AgentSummary, RunPage, RunScan},
+    names::{CallStatus, MessageKind, MessageStatus, spelled},
     open_requests::{OpenRequest, RequestHash},
     request::Lineage,
     store::{KeptAnswer, MessageId, StoreError},
     usage::{ItemBytes, ItemScan, UsageGroup, UsageQuery},
-    names::{CallStatus, MessageKind, MessageStatus, spelled},
 };
 
 /// The reads of a store. The tenant is part of every question, so that another tenant's id looks like an unknown one.

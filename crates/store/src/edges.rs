@@ -6,7 +6,7 @@
 use windlass_kernel::{AgentKey, CallNumber, RunId};
 use windlass_ports::{CallStatus, Edge, Lineage, MessageId, MessageKind, Page};
 
-use crate::rows::{CallRow, MessageRow, Result, Reads, missing_row, is_report};
+use crate::rows::{CallRow, MessageRow, Reads, Result, is_report, missing_row};
 
 pub(crate) fn edges<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, page: Page) -> Result<Vec<Edge>> {
     let before = rows.message(agent, MessageId(page.after))?.and_then(|row| row.run);

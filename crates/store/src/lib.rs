@@ -11,25 +11,25 @@ mod aging;
 pub mod conformance;
 mod doorbells;
 mod edges;
+mod journal_batch;
 mod listing;
 mod measured;
 mod memory;
-mod tiered;
 mod postgres;
 mod reading;
 mod records;
 pub mod rows;
 mod spelling;
 mod sqlite;
-mod journal_batch;
+mod tiered;
 mod usage;
 mod verbs;
 
 pub use doorbells::{Nats, NatsError, Notify, NotifyError};
 pub use memory::MemoryStore;
-pub use tiered::PartedStore;
 pub use postgres::{DatabaseClock, PostgresOpenError, PostgresStore, PostgresViews, postgres_address};
 pub use sqlite::{OpenError, SqliteStore, SqliteViews, Vacuumed, create_private_folder, vacuum_sqlite};
+pub use tiered::PartedStore;
 
 /// The options of a store.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,7 +5,7 @@ use windlass_ports::{ListedRun, RunPage, RunScan, RunSet, RunStatus, RunView, St
 
 use crate::{
     reading::{state_of, view_of},
-    rows::{Result, Reads, RunRow},
+    rows::{Reads, Result, RunRow},
 };
 
 /// One page of a tenant's runs. All reads about its rows are made before any of them may fail, so that a remote database can answer them in

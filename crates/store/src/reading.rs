@@ -9,7 +9,7 @@ use windlass_ports::{
 };
 
 use crate::{
-    rows::{CallRow, HeadRow, ItemRow, MessageRow, NO_MANIFEST, Result, Reads, RunRow, missing_row},
+    rows::{CallRow, HeadRow, ItemRow, MessageRow, NO_MANIFEST, Reads, Result, RunRow, missing_row},
     verbs::{is_erased, join_deltas},
 };
 

@@ -5,7 +5,7 @@ use windlass_ports::{Day, NodeId, RunUsage, RunView, StoreError, UsageKey, Usage
 
 use crate::{
     reading,
-    rows::{Result, Reads},
+    rows::{Reads, Result},
 };
 
 /// An ended run that is in no sum, with the bytes of its content.

@@ -8,7 +8,7 @@ use windlass_kernel::{
 
 use crate::support::{
     driver::{Driver, item_id},
-    script::{ScriptedInput, ScriptedCall},
+    script::{ScriptedCall, ScriptedInput},
     setup::{Setup, manifest, tool},
 };
 

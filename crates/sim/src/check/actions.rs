@@ -6,7 +6,7 @@ use super::{
     configs::Ways,
     guards::Guard,
     promises::{Fact, Promise, Seen},
-    state::{Call, CallStatus, RunningEffect, ActiveRun, Message, MessageStatus, WorkerMessage, RunNo, RunStatus, Stage, State, Worker},
+    state::{ActiveRun, Call, CallStatus, Message, MessageStatus, RunNo, RunStatus, RunningEffect, Stage, State, Worker, WorkerMessage},
     store::{Enqueued, accepted_run},
     worker::{Rules, Scene, entered},
 };

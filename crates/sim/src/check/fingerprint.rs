@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 
 use windlass_kernel::Run;
 
-use super::state::{SentCommit, Commit, Head, ActiveRun, Named, RunNo, RunRow, RunStatus, Stage, State, Store, Worker};
+use super::state::{ActiveRun, Commit, Head, Named, RunNo, RunRow, RunStatus, SentCommit, Stage, State, Store, Worker};
 
 /// The fingerprint of a state.
 pub(super) fn fingerprint(state: &State) -> u128 {

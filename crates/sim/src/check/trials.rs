@@ -1,7 +1,7 @@
 //! Removes each guard and names the promise that breaks without it.
 
 use super::{
-    configs::{Config, LOCAL_WRITE, FaultBudget, NOTHING, PLAIN, SERVED_READ, SERVED_WRITE, Tool, Ways},
+    configs::{Config, FaultBudget, LOCAL_WRITE, NOTHING, PLAIN, SERVED_READ, SERVED_WRITE, Tool, Ways},
     guards::Guard,
     promises::Promise,
 };

@@ -12,7 +12,10 @@ use super::{
     configs::{Config, HOLD_TICKS, tool_name},
     guards::{Guard, Guards},
     promises::{Fact, Promise, Seen},
-    state::{SentCommit, CallStatus, Commit, RunningEffect, ActiveRun, MessageStatus, Named, WorkerMessage, RunNo, RunStatus, Stage, State, Store, Worker},
+    state::{
+        ActiveRun, CallStatus, Commit, MessageStatus, Named, RunNo, RunStatus, RunningEffect, SentCommit, Stage, State, Store, Worker,
+        WorkerMessage,
+    },
     store::{Answer, StoreContext},
 };
 
@@ -111,7 +114,8 @@ impl Scene<'_> {
             },
         };
         let Some(active) = self.state.workers[index].active.clone() else { return };
-        let taken: Vec<(WorkerMessage, bool)> = taken.into_iter().map(|message| (message, self.draft_message(&mut draft, active.run, message))).collect();
+        let taken: Vec<(WorkerMessage, bool)> =
+            taken.into_iter().map(|message| (message, self.draft_message(&mut draft, active.run, message))).collect();
         if draft.is_empty() {
             self.start_effects(index);
             self.resolve_outside_commit(index, taken.into_iter().map(|(message, _)| message).collect());
@@ -388,7 +392,8 @@ impl Scene<'_> {
                 stored.iteration > iteration || stored.iteration == iteration && !matches!(stored.phase, Phase::Thinking { .. })
             }
         };
-        self.seen.holds(is_committed, Promise::EffectFromRow, || format!("iteration {iteration} of run {run} calls the model without a row"));
+        self.seen
+            .holds(is_committed, Promise::EffectFromRow, || format!("iteration {iteration} of run {run} calls the model without a row"));
     }
 
     /// Resolves messages that are not about the active run, or do not fit its state any more.
@@ -454,7 +459,14 @@ fn is_end_of(message: WorkerMessage, flight: &RunningEffect) -> bool {
             run == flight.run && iteration == number && attempt == one
         }
         (WorkerMessage::Tool { run, call }, Effect::StartTool { call: one }) => run == flight.run && call == one,
-        (WorkerMessage::CheckStore | WorkerMessage::ModelEnded { .. } | WorkerMessage::Tool { .. } | WorkerMessage::Report { .. } | WorkerMessage::Stop { .. }, _) => false,
+        (
+            WorkerMessage::CheckStore
+            | WorkerMessage::ModelEnded { .. }
+            | WorkerMessage::Tool { .. }
+            | WorkerMessage::Report { .. }
+            | WorkerMessage::Stop { .. },
+            _,
+        ) => false,
     }
 }
 

@@ -27,7 +27,14 @@ enum AnswerForm {
     Refused(u16),
 }
 
-const FORMS: [AnswerForm; 6] = [AnswerForm::Streamed, AnswerForm::Broken, AnswerForm::Whole, AnswerForm::Refused(400), AnswerForm::Refused(429), AnswerForm::Refused(500)];
+const FORMS: [AnswerForm; 6] = [
+    AnswerForm::Streamed,
+    AnswerForm::Broken,
+    AnswerForm::Whole,
+    AnswerForm::Refused(400),
+    AnswerForm::Refused(429),
+    AnswerForm::Refused(500),
+];
 
 /// Reads the bytes as an answer: the first byte chooses the protocol and the form, the second the length of the chunks.
 pub fn provider_streams(bytes: &[u8]) -> bool {

@@ -6,8 +6,8 @@
 
 mod checks;
 mod clients;
+mod final_checks;
 mod ledger;
-mod run_seeds;
 mod model;
 mod nemesis;
 mod node;
@@ -15,11 +15,11 @@ mod operator;
 mod options;
 mod planted;
 mod publisher;
-mod final_checks;
+mod record;
 mod rng;
+mod run_seeds;
 mod services;
 mod store;
-mod record;
 mod tools;
 mod views;
 
@@ -36,16 +36,16 @@ use tokio::{sync::Notify, time::Instant};
 use windlass_kernel::AgentKey;
 use windlass_store::{MemoryStore, StoreOptions};
 
-pub use run_seeds::{Tally, run_seeds};
 pub use options::Options;
 pub use planted::PlantedBug;
 pub use record::{Fact, Facts, Violation};
+pub use run_seeds::{Tally, run_seeds};
 
 use checks::Checks;
 use ledger::Ledger;
 use node::Slots;
-use rng::Rng;
 use record::Record;
+use rng::Rng;
 
 /// The lease of a process.
 const LEASE_MS: u64 = 10_000;

@@ -46,7 +46,10 @@ impl Model for SimModel {
         if self.node.is_dead() {
             return Box::pin(stream::pending());
         }
-        self.world.log(&self.node.name, format_args!("calls the model, {} iteration {} attempt {}", request.run, request.iteration, request.attempt));
+        self.world.log(
+            &self.node.name,
+            format_args!("calls the model, {} iteration {} attempt {}", request.run, request.iteration, request.attempt),
+        );
         self.check(&request);
         let pieces = self.answer(&request);
         let node = self.node.clone();

@@ -19,7 +19,7 @@ use windlass_kernel::{AgentName, Budgets, PolicyName, Timestamp};
 use windlass_ports::{Clock, Doorbell, Ids, NodeId, Ring};
 
 use super::{
-    Fact, Lock, LEASE_MS, World,
+    Fact, LEASE_MS, Lock, World,
     model::SimModels,
     pass_ms,
     publisher::SimPublisher,

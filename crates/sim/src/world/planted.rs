@@ -18,6 +18,11 @@ pub enum PlantedBug {
 
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [PlantedBug; 5] =
-        [PlantedBug::GuardWithoutSeq, PlantedBug::FencedIsSuccess, PlantedBug::AnswerBeforeFlush, PlantedBug::ClaimedTwice, PlantedBug::LeaseOfAir];
+    pub const ALL: [PlantedBug; 5] = [
+        PlantedBug::GuardWithoutSeq,
+        PlantedBug::FencedIsSuccess,
+        PlantedBug::AnswerBeforeFlush,
+        PlantedBug::ClaimedTwice,
+        PlantedBug::LeaseOfAir,
+    ];
 }

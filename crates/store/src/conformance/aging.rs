@@ -7,7 +7,7 @@ use windlass_ports::{AgedScan, ConversationChange, Conversed, Cutoffs, Enqueued,
 
 use super::{
     Full,
-    fixtures::{HANDED_BACK, Kit, START, agent, calls, foreign, final_reply},
+    fixtures::{HANDED_BACK, Kit, START, agent, calls, final_reply, foreign},
 };
 
 /// A note that is longer than that of any run of the agents API.

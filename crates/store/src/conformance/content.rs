@@ -7,7 +7,7 @@ use windlass_ports::{ContextSize, Enqueued, Item, MessageKind, NewPack, Packed, 
 
 use super::{
     Full,
-    fixtures::{Kit, LOOKUP, START, agent, calls, foreign, final_reply},
+    fixtures::{Kit, LOOKUP, START, agent, calls, final_reply, foreign},
 };
 
 /// NUL bytes, lone surrogates, bytes that are no text, and empty content.

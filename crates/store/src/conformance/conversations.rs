@@ -9,7 +9,7 @@ use windlass_ports::{
 
 use super::{
     Full,
-    fixtures::{HANDED_BACK, Kit, START, agent, calls, foreign, final_reply},
+    fixtures::{HANDED_BACK, Kit, START, agent, calls, final_reply, foreign},
 };
 
 /// A conversation of the tenant that most cases use.
@@ -153,7 +153,9 @@ pub async fn a_run_continues_a_conversation_and_is_added_when_it_ends(store: Arc
     conversation.kit.advance(&conversation.agent(), calls(&[HANDED_BACK]), START).await;
     conversation.add(&["d"]).await;
     assert_eq!(conversation.view().await.items, 6);
-    assert!(matches!(conversation.parts().await[..], [Part::Items(_), Part::Run(a), Part::Run(b), Part::Items(_)] if a == first && b == second));
+    assert!(
+        matches!(conversation.parts().await[..], [Part::Items(_), Part::Run(a), Part::Run(b), Part::Items(_)] if a == first && b == second)
+    );
     assert_eq!(conversation.all_items().await.len(), 6, "the text about its end is not added");
 }
 

@@ -7,7 +7,7 @@ use windlass_ports::{NodeId, StoreError};
 
 use super::{
     Full,
-    fixtures::{Kit, LOOKUP, START, agent, calls, foreign, final_reply, delta_batch},
+    fixtures::{Kit, LOOKUP, START, agent, calls, delta_batch, final_reply, foreign},
 };
 
 async fn streamed(store: &Arc<dyn Full>, agent: &AgentKey, run: RunId) -> StreamedText {
@@ -39,7 +39,8 @@ pub async fn deltas_are_read_as_they_were_stored(store: Arc<dyn Full>) {
 pub async fn deltas_are_stored_once(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
-    let batches = [delta_batch(&agent, run, 1, 0, &["a", "b"]), delta_batch(&agent, run, 1, 2, &["c"]), delta_batch(&agent, run, 1, 3, &["d", ""])];
+    let batches =
+        [delta_batch(&agent, run, 1, 0, &["a", "b"]), delta_batch(&agent, run, 1, 2, &["c"]), delta_batch(&agent, run, 1, 3, &["d", ""])];
     for batch in &batches {
         store.announce(batch.clone()).await.unwrap();
         store.announce(batch.clone()).await.unwrap();

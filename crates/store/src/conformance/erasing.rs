@@ -7,7 +7,7 @@ use windlass_ports::{Enqueued, Item, NewRun, Packed, Page, RunStatus, RunView, T
 
 use super::{
     Full,
-    fixtures::{HANDED_BACK, Kit, LOOKUP, START, agent, calls, foreign, final_reply, delta_batch},
+    fixtures::{HANDED_BACK, Kit, LOOKUP, START, agent, calls, delta_batch, final_reply, foreign},
 };
 use crate::verbs::FOLLOW_UP_MS;
 

@@ -7,7 +7,7 @@ use windlass_ports::{ConversationChange, Conversed, Enqueued, Packed, RequestKey
 
 use super::{
     Full,
-    fixtures::{Kit, LOOKUP, START, agent, calls, foreign, final_reply},
+    fixtures::{Kit, LOOKUP, START, agent, calls, final_reply, foreign},
     manifests::{instructed, instructions},
 };
 

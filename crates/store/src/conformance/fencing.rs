@@ -7,7 +7,7 @@ use windlass_ports::{Commit, Guard, NodeId, Page, StoreError};
 
 use super::{
     Full,
-    fixtures::{Kit, LOCAL, LOOKUP, START, agent, calls, guard, final_reply},
+    fixtures::{Kit, LOCAL, LOOKUP, START, agent, calls, final_reply, guard},
 };
 
 /// Everything that a fenced commit could have changed.

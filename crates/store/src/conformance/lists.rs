@@ -9,7 +9,7 @@ use windlass_ports::{
 
 use super::{
     Full,
-    fixtures::{CHARGE, Kit, LOCAL, LOOKUP, START, agent, calls, foreign, final_reply},
+    fixtures::{CHARGE, Kit, LOCAL, LOOKUP, START, agent, calls, final_reply, foreign},
 };
 
 async fn begin(store: &Arc<dyn Full>, new: NewRun) -> RunId {
@@ -130,7 +130,8 @@ pub async fn agents_are_listed_by_name(store: Arc<dyn Full>) {
     begin(&store, kit.entering(kit.own_run(START))).await;
     begin(&store, NewRun { agent: foreign("x"), agent_name: Some("x".into()), ..kit.entering(kit.own_run(START)) }).await;
     let agents = store.agent_names(&tenant, "", 10).await.unwrap();
-    let listed: Vec<(&str, u64, i64)> = agents.iter().map(|agent| (agent.name.as_str(), agent.runs, agent.last_run_at.0 - START.0)).collect();
+    let listed: Vec<(&str, u64, i64)> =
+        agents.iter().map(|agent| (agent.name.as_str(), agent.runs, agent.last_run_at.0 - START.0)).collect();
     assert_eq!(listed, [("Zoe", 1, 3), ("clerk", 1, 1), ("scout", 2, 2)]);
     assert_eq!(store.agent_names(&tenant, "", 2).await.unwrap(), agents[..2]);
     assert_eq!(store.agent_names(&tenant, "clerk", 10).await.unwrap(), agents[2..]);

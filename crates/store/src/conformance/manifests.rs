@@ -7,7 +7,7 @@ use windlass_ports::{Enqueued, NewRun, codec};
 
 use super::{
     Full,
-    fixtures::{Kit, START, agent, foreign, final_reply},
+    fixtures::{Kit, START, agent, final_reply, foreign},
 };
 
 /// A run, entered, whose manifest has these instructions.

@@ -4,10 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "these are tests that other crates run: a panic is how they fail")]
 
 pub mod aging;
-pub mod deltas;
 pub mod claims;
 pub mod content;
 pub mod conversations;
+pub mod deltas;
 pub mod erasing;
 pub mod erasing_tenants;
 pub mod fencing;

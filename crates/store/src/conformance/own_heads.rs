@@ -7,7 +7,7 @@ use windlass_ports::{CallStatus, Commit, Enqueued, MessageId, MessageStatus, Nod
 
 use super::{
     Full,
-    fixtures::{DEADLINE_MS, Kit, LOOKUP, START, agent, calls, foreign, final_reply},
+    fixtures::{DEADLINE_MS, Kit, LOOKUP, START, agent, calls, final_reply, foreign},
 };
 
 const ALL: Page = Page { after: 0, limit: 1_000 };

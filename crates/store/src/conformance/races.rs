@@ -7,7 +7,7 @@ use windlass_ports::{Commit, Enqueued, Guard, MessageStatus, NodeId, Page, Store
 
 use super::{
     Full,
-    fixtures::{CHARGE, Kit, LOOKUP, NODE, START, agent, calls, final_reply, delta_batch},
+    fixtures::{CHARGE, Kit, LOOKUP, NODE, START, agent, calls, delta_batch, final_reply},
 };
 
 /// How often each race is run, because the scheduler decides who is first.

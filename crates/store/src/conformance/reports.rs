@@ -7,7 +7,7 @@ use windlass_ports::{CallStatus, Enqueued, MessageId, MessageStatus, Page, Taken
 
 use super::{
     Full,
-    fixtures::{Kit, LOCAL, LOOKUP, START, agent, calls, foreign, guard, final_reply, report_input},
+    fixtures::{Kit, LOCAL, LOOKUP, START, agent, calls, final_reply, foreign, guard, report_input},
 };
 
 const ALL: Page = Page { after: 0, limit: 1_000 };

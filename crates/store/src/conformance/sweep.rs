@@ -9,7 +9,7 @@ use windlass_ports::{Abandoned, CallStatus, Enqueued, GivenUp, MessageKind, NewM
 
 use super::{
     Full,
-    fixtures::{DEADLINE_MS, Kit, LOCAL, LOOKUP, NODE, START, agent, calls, foreign, final_reply},
+    fixtures::{DEADLINE_MS, Kit, LOCAL, LOOKUP, NODE, START, agent, calls, final_reply, foreign},
 };
 
 /// The longest due first, across tenants, and at most `limit`.

@@ -7,7 +7,7 @@ use windlass_ports::{Enqueued, MessageKind, MessageStatus, Page, RunStatus, With
 
 use super::{
     Full,
-    fixtures::{Kit, LOOKUP, NODE, START, agent, calls, foreign, guard, final_reply},
+    fixtures::{Kit, LOOKUP, NODE, START, agent, calls, final_reply, foreign, guard},
 };
 
 const ALL: Page = Page { after: 0, limit: 1_000 };

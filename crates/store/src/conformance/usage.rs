@@ -7,7 +7,7 @@ use windlass_ports::{Day, Enqueued, ItemScan, NodeId, RunUsage, UsageGroup, Usag
 
 use super::{
     Full,
-    fixtures::{Kit, START, agent, foreign, final_reply},
+    fixtures::{Kit, START, agent, final_reply, foreign},
 };
 
 /// The sums of a tenant over all days, grouped by everything.

@@ -24,7 +24,7 @@ use tokio::{
 };
 use windlass_ports::{Doorbell, NodeId, Published, Publisher, Ring};
 
-use super::{RingForwarder, PAUSE, link::Link, waiting::Waiting};
+use super::{PAUSE, RingForwarder, link::Link, waiting::Waiting};
 use address::Address;
 
 /// How long the confirmation of a page may take.

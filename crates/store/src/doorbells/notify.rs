@@ -10,7 +10,7 @@ use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_postgres::{AsyncMessage, Client, Statement};
 use windlass_ports::{Doorbell, NodeId, Ring};
 
-use super::{RingForwarder, PAUSE, link::Link, waiting::Waiting};
+use super::{PAUSE, RingForwarder, link::Link, waiting::Waiting};
 use crate::postgres::Endpoint;
 
 const CHANNEL: &str = "windlass";
@@ -85,7 +85,12 @@ async fn listen(endpoint: Endpoint, forwarder: RingForwarder) {
 }
 
 /// Listens until the connection ends.
-async fn listen_once(endpoint: &Endpoint, forwarder: &RingForwarder, link: &mut Link, pauses: &mut Pauses) -> Result<(), tokio_postgres::Error> {
+async fn listen_once(
+    endpoint: &Endpoint,
+    forwarder: &RingForwarder,
+    link: &mut Link,
+    pauses: &mut Pauses,
+) -> Result<(), tokio_postgres::Error> {
     let (client, mut messages) = endpoint.listener().await?;
     let listen = format!("LISTEN {CHANNEL}");
     let listening = client.batch_execute(&listen);
@@ -128,12 +133,10 @@ async fn ring(endpoint: Endpoint, node: NodeId, waiting: Arc<Waiting>) {
                 tokio::time::sleep(PAUSE).await;
             }
             failed => {
-                link.down(
-                    failed.map_or_else(
-                        |_| "it does not answer".to_owned(),
-                        |sent| sent.err().map_or_else(String::new, |error| error_text(&error)),
-                    ),
-                );
+                link.down(failed.map_or_else(
+                    |_| "it does not answer".to_owned(),
+                    |sent| sent.err().map_or_else(String::new, |error| error_text(&error)),
+                ));
                 bell = None;
                 // Rings only matter at once: what is missed is found by the sweep.
                 waiting.clear();

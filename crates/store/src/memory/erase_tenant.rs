@@ -4,7 +4,7 @@ use windlass_kernel::Tenant;
 use windlass_ports::{RunStatus, TenantErasure};
 
 use super::{table::Table, writes::MemoryRows};
-use crate::rows::{Result, Reads};
+use crate::rows::{Reads, Result};
 
 /// Removes the rows of a tenant. Returns how many there were.
 fn clear<K: Ord + Clone, V: Clone>(table: &mut Table<K, V>, is_own: impl Fn(&K, &V) -> bool) -> u64 {

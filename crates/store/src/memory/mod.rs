@@ -29,7 +29,7 @@ use windlass_ports::{
 
 use crate::{
     StoreOptions, edges, listing, reading,
-    rows::{ListReads, Result, Reads, RequestReads, RequestRows, Rows},
+    rows::{ListReads, Reads, RequestReads, RequestRows, Result, Rows},
     verbs,
 };
 use writes::MemoryRows;

@@ -11,7 +11,7 @@ use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, NodeId, Outbox
 
 use super::writes::MemoryRows;
 use crate::rows::{
-    BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Result, Reads, RunBrief, RunRow, Segment, missing_row,
+    BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Reads, Result, RunBrief, RunRow, Segment, missing_row,
 };
 
 const LAST_MESSAGE: MessageId = MessageId(u64::MAX);

@@ -4,7 +4,7 @@ use windlass_kernel::{Tenant, Timestamp};
 use windlass_ports::{LostRequest, NodeId, OpenRequest, ReaderOutcome, ReaderRecord, RequestHash};
 
 use super::writes::{MemoryRows, must};
-use crate::rows::{Result, Reads, RequestReads, RequestRows};
+use crate::rows::{Reads, RequestReads, RequestRows, Result};
 
 impl RequestReads for MemoryRows {
     fn open_requests(&self, tenant: &Tenant, hash: RequestHash) -> Result<Vec<OpenRequest>> {

@@ -15,7 +15,7 @@ use windlass_ports::{
 use super::table::Table;
 use crate::rows::{
     Announces, AnswerRow, BoxRow, CallMove, CallRow, ConversationRow, DeltaRow, Erasure, HeadRow, ItemRow, JournalRow, MessageRow, Result,
-    Rows, RunChange, RunRow, missing_row, is_report, existing_row,
+    Rows, RunChange, RunRow, existing_row, is_report, missing_row,
 };
 
 /// The place of a waiting call in the order of claims: tenant, tool, time, run and number.

@@ -8,8 +8,8 @@ use windlass_ports::{AgedPage, AgedScan};
 
 use super::{
     columns::{Columns, Text, limit as as_limit},
-    session::Session,
     pg_error::PgError,
+    session::Session,
 };
 use crate::aging::{ListedRun, OldRuns};
 

@@ -7,9 +7,9 @@ use super::{
     columns::{Columns, Text, int},
     fetch::{Answered, first, keyed},
     flush::{Part, Sent, Writes, column},
+    overlay::TransactionOverlay,
     question::{Answer, Question},
     session::Session,
-    overlay::TransactionOverlay,
 };
 use crate::rows::{AnswerReads, AnswerRow, AnswerRows, Result, pack_calls};
 

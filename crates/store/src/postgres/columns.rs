@@ -18,12 +18,12 @@ use windlass_ports::{
 };
 
 use crate::{
+    journal_batch::{self, JournalBatch},
     rows::{
         AnswerRow, BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Result, RunBrief, RunRow,
         unpack_calls,
     },
     spelling,
-    journal_batch::{self, JournalBatch},
 };
 
 /// Text that is sent to the database. PostgreSQL's text holds everything but NUL, and names, keys and reasons come from outside. So a NUL
@@ -292,7 +292,12 @@ impl Columns {
     }
 
     pub(super) fn item(&self) -> Result<ItemRow> {
-        Ok(ItemRow { id: self.id(ItemId::from_slice)?, kind: self.variant(ItemKind::parse)?, hash: self.bytes()?, content: self.content()? })
+        Ok(ItemRow {
+            id: self.id(ItemId::from_slice)?,
+            kind: self.variant(ItemKind::parse)?,
+            hash: self.bytes()?,
+            content: self.content()?,
+        })
     }
 
     pub(super) fn found_box(&self) -> Result<BoxRow> {

@@ -9,9 +9,9 @@ use super::{
     columns::{Columns, Text, int},
     fetch::{Answered, all, first, keyed},
     flush::{Part, Sent, Writes, column},
+    overlay::TransactionOverlay,
     question::{Answer, Question},
     session::Session,
-    overlay::TransactionOverlay,
 };
 use crate::rows::{BoxRow, ConversationReads, ConversationRow, ConversationRows, Result, existing_row};
 

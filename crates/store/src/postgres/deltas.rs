@@ -11,9 +11,9 @@ use super::{
     columns::{Columns, Text, int},
     fetch::delta_rows,
     member::gone,
+    pg_error::PgError,
     readers::Link,
     session::{Connector, Session},
-    pg_error::PgError,
 };
 use crate::{rows::Result, verbs};
 

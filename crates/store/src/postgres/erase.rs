@@ -12,10 +12,10 @@ use windlass_kernel::{BoxId, RunId, Tenant, Timestamp};
 use super::{
     columns::{Columns, Text, int, limit as as_limit},
     flush::{Failure, Sent, Writes},
-    write_set::RunWrite,
     member::pin,
-    session::Session,
     pg_error::PgError,
+    session::Session,
+    write_set::RunWrite,
 };
 use crate::rows::{Erasure, NO_MANIFEST};
 

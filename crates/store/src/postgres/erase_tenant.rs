@@ -9,8 +9,8 @@ use windlass_ports::{TenantCursor, TenantErasure};
 use super::{
     columns::{Text, limit as as_limit},
     member::pin,
-    session::Session,
     pg_error::PgError,
+    session::Session,
 };
 
 /// The number of a tenant's runs that have not ended: active and queued ones.

@@ -14,10 +14,10 @@ use super::{
     answers,
     columns::{Columns, Text, int, limit as as_limit},
     conversations, lists,
+    pg_error::PgError,
     question::{Answer, Question},
     requests,
     session::Session,
-    pg_error::PgError,
 };
 use crate::rows::{BoxRow, DeltaRow, Result};
 

@@ -16,9 +16,9 @@ use windlass_ports::codec;
 
 use super::{
     columns::{Text, int},
-    write_set::{CallWrite, HeadWrite, WriteSet, RunWrite},
-    session::Session,
     pg_error::PgError,
+    session::Session,
+    write_set::{CallWrite, HeadWrite, RunWrite, WriteSet},
 };
 use crate::{
     rows::{RunRow, missing_row},
@@ -66,8 +66,15 @@ impl Writes<'_> {
     pub(super) async fn commit(&self) -> Result<(), PgError> {
         let statements = &self.session.statements;
         let begun_and_ended = [self.new_runs(), self.changed_runs(), self.boxes(), self.open_runs()];
-        let iterations =
-            [self.heads(false), self.journal_batches(), self.items(), self.box_rows(), self.new_messages(), self.new_calls(), self.moved_calls()];
+        let iterations = [
+            self.heads(false),
+            self.journal_batches(),
+            self.items(),
+            self.box_rows(),
+            self.new_messages(),
+            self.new_calls(),
+            self.moved_calls(),
+        ];
         let mut sent: Vec<Sent<'_>> = self.dropping();
         sent.extend([
             // Before the runs, whose statement looks for the manifests.
@@ -135,7 +142,8 @@ impl Writes<'_> {
     }
 
     fn heads(&self, is_new: bool) -> Part<'_> {
-        let mut rows: Vec<(&AgentKey, &HeadWrite)> = self.all(|write_set| write_set.heads.iter().filter(move |(_, write)| write.is_new == is_new));
+        let mut rows: Vec<(&AgentKey, &HeadWrite)> =
+            self.all(|write_set| write_set.heads.iter().filter(move |(_, write)| write.is_new == is_new));
         // All servers insert in the same order, so that servers which make the same heads at once can't deadlock.
         rows.sort_unstable_by_key(|(agent, _)| *agent);
         Part::of(
@@ -268,7 +276,8 @@ impl Writes<'_> {
     }
 
     fn new_messages(&self) -> Part<'_> {
-        let rows = self.all(|write_set| write_set.messages.iter().filter_map(|(id, write)| write.inserted().map(|(agent, row)| (id, agent, row))));
+        let rows =
+            self.all(|write_set| write_set.messages.iter().filter_map(|(id, write)| write.inserted().map(|(agent, row)| (id, agent, row))));
         Part::of(
             &rows,
             [
@@ -292,7 +301,9 @@ impl Writes<'_> {
     }
 
     fn changed_messages(&self) -> Part<'_> {
-        let rows = self.all(|write_set| write_set.messages.iter().filter_map(|(id, write)| write.changed().map(|(agent, change)| (id, agent, change))));
+        let rows = self.all(|write_set| {
+            write_set.messages.iter().filter_map(|(id, write)| write.changed().map(|(agent, change)| (id, agent, change)))
+        });
         Part::of(
             &rows,
             [

@@ -11,12 +11,12 @@ use windlass_ports::StoreError;
 use super::{
     fetch::{Depth, fetch, lock_heads, numbers},
     flush::Writes,
-    write_set::WriteSet,
     member::{Member, VerbState},
-    question::{Answer, Question},
-    session::{Connector, Session},
     overlay::{Answers, TransactionOverlay},
     pg_error::PgError,
+    question::{Answer, Question},
+    session::{Connector, Session},
+    write_set::WriteSet,
 };
 
 /// The most rounds of questions of one verb. A verb that exceeds it has a bug.

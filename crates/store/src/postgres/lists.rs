@@ -8,9 +8,9 @@ use windlass_ports::{AgentSummary, RUNS_COUNTED_MAX, RunScan, RunSet};
 use super::{
     columns::{Columns, Text, limit as as_limit},
     fetch::{Answered, first, keyed, rows},
+    overlay::TransactionOverlay,
     question::{Answer, Question},
     session::Session,
-    overlay::TransactionOverlay,
 };
 use crate::rows::{ListReads, Result, RunRow};
 

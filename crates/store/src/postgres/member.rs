@@ -10,8 +10,8 @@ use windlass_kernel::{AgentKey, CallNumber, ConversationId, ItemId, NewItem, Run
 use windlass_ports::{Commit, ConversationChange, MessageId, NewPack, NewReport, NewRun, StoreError, codec};
 
 use super::{
-    question::{Answer, Question},
     overlay::TransactionOverlay,
+    question::{Answer, Question},
 };
 use crate::{rows::Result, verbs};
 
@@ -102,9 +102,9 @@ impl Wants {
 
     pub(super) fn of_pack(pack: &NewPack) -> Self {
         let mut wants = Wants::default().with_items(&pack.items);
-        wants
-            .questions
-            .extend(pack.key.iter().map(|request| Question::RecordedAnswer(pack.tenant.clone(), codec::key_hash(&pack.tenant, &request.key))));
+        wants.questions.extend(
+            pack.key.iter().map(|request| Question::RecordedAnswer(pack.tenant.clone(), codec::key_hash(&pack.tenant, &request.key))),
+        );
         wants.questions.extend(pack.from.iter().flat_map(|range| [Question::Box(range.id), Question::BoxLength(range.id)]));
         wants
     }
@@ -118,7 +118,9 @@ impl Wants {
     fn with_commit(self, agent: &AgentKey, commit: &Commit) -> Self {
         let mut wants = self.with_items(&commit.items);
         let requests = commit.messages.iter().filter_map(|message| message.key.as_ref());
-        wants.questions.extend(requests.map(|request| Question::RecordedAnswer(agent.tenant.clone(), codec::key_hash(&agent.tenant, &request.key))));
+        wants
+            .questions
+            .extend(requests.map(|request| Question::RecordedAnswer(agent.tenant.clone(), codec::key_hash(&agent.tenant, &request.key))));
         wants.assumed.extend(reports(commit.run, commit).map(|report| (report, Answer::Number(None))));
         wants.numbers += commit.messages.len();
         wants

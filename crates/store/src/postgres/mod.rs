@@ -17,22 +17,22 @@ mod flush;
 mod group;
 mod hash_keys;
 mod lists;
-mod write_set;
 mod member;
 mod open;
+mod overlay;
+mod pg_error;
 #[cfg(test)]
 mod plans;
 mod question;
 mod readers;
 mod requests;
 mod session;
-mod overlay;
 mod statements;
 mod tls;
 mod totals;
-mod pg_error;
 mod usage;
 mod views;
+mod write_set;
 mod writer;
 
 use std::{
@@ -54,9 +54,9 @@ use columns::int;
 use deltas::Deltas;
 use group::WriteConnection;
 use member::Wants;
+use pg_error::PgError;
 use readers::{Link, Readers};
 use session::{Connector, Session};
-use pg_error::PgError;
 use writer::Writer;
 
 pub use clock::DatabaseClock;

@@ -8,9 +8,9 @@ use windlass_ports::{CanaryKey, NodeId, SealKeys};
 use super::{
     clock::DatabaseClock,
     hash_keys,
+    pg_error::error_text,
     session::{Connector, OWN_TOKEN_NAME},
     tls::Endpoint,
-    pg_error::error_text,
 };
 
 /// Migrations in order. The number of the last one is the version of the schema.

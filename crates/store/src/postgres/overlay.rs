@@ -10,10 +10,10 @@ use windlass_kernel::{AgentKey, BoxId, CallNumber, ItemId, Manifest, RunId, Tena
 use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Page, StoreError};
 
 use super::{
-    write_set::{CallWrite, WriteSet, MessageWrite},
     question::{Answer, Question},
+    write_set::{CallWrite, MessageWrite, WriteSet},
 };
-use crate::rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Result, Reads, RunBrief, RunRow, Segment};
+use crate::rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Reads, Result, RunBrief, RunRow, Segment};
 
 /// The answers of the database so far.
 pub(super) type Answers = BTreeMap<Question, Answer>;
@@ -34,7 +34,15 @@ pub(super) struct TransactionOverlay<'a> {
 
 impl<'a> TransactionOverlay<'a> {
     pub(super) fn new(answers: &'a Answers, opened: &'a BTreeMap<Tenant, i64>, numbers: &'a [u64]) -> Self {
-        TransactionOverlay { answers, opened, numbers, assumed: &[], missing: RefCell::default(), granted: RefCell::default(), write_set: WriteSet::default() }
+        TransactionOverlay {
+            answers,
+            opened,
+            numbers,
+            assumed: &[],
+            missing: RefCell::default(),
+            granted: RefCell::default(),
+            write_set: WriteSet::default(),
+        }
     }
 
     pub(super) fn assuming(self, assumed: &'a [(Question, Answer)]) -> Self {
@@ -244,7 +252,8 @@ impl Reads for TransactionOverlay<'_> {
     }
 
     fn box_length(&self, id: BoxId) -> Result<u32> {
-        let written = self.write_set.box_rows.iter().filter(|(made, ..)| *made == id).map(|(_, position, _)| position + 1).max().unwrap_or(0);
+        let written =
+            self.write_set.box_rows.iter().filter(|(made, ..)| *made == id).map(|(_, position, _)| position + 1).max().unwrap_or(0);
         let is_made = self.write_set.boxes.iter().any(|made| made.id == id);
         let stored = if is_made { 0 } else { self.ask(Question::BoxLength(id))?.count()? };
         Ok(stored.max(u32::try_from(written).unwrap_or(0)))

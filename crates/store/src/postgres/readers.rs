@@ -15,11 +15,11 @@ use windlass_ports::{Loaded, StoreError, StoreTotals};
 
 use super::{
     fetch::{Depth, fetch},
+    overlay::{Answers, TransactionOverlay},
+    pg_error::PgError,
     question::{Answer, Question},
     session::{Connector, Session, UNREACHABLE_AFTER},
-    overlay::{Answers, TransactionOverlay},
     totals,
-    pg_error::PgError,
 };
 use crate::{reading, rows::Result};
 

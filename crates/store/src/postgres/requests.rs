@@ -7,12 +7,12 @@ use super::{
     columns::{Columns, Text, int, limit as as_limit},
     fetch::{Answered, all, keyed},
     flush::{Part, Sent, Writes, column},
-    question::{Answer, Question},
-    session::Session,
     overlay::TransactionOverlay,
     pg_error::PgError,
+    question::{Answer, Question},
+    session::Session,
 };
-use crate::rows::{Result, RequestReads, RequestRows};
+use crate::rows::{RequestReads, RequestRows, Result};
 
 pub(super) async fn rows(session: &Session, kind: Vec<Question>) -> Answered {
     let (mut tenants, mut hashes) = (Vec::with_capacity(kind.len()), Vec::with_capacity(kind.len()));

@@ -13,9 +13,9 @@ use tokio_postgres::Client;
 use super::{
     fetch::Manifests,
     open::PostgresOpenError,
+    pg_error::{PgError, error_text},
     statements::Statements,
     tls::Endpoint,
-    pg_error::{PgError, error_text},
 };
 
 /// How long connecting to an unreachable server is attempted before the callers get an error.

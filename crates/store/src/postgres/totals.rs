@@ -3,7 +3,7 @@
 use windlass_kernel::ToolName;
 use windlass_ports::StoreTotals;
 
-use super::{session::Session, pg_error::PgError};
+use super::{pg_error::PgError, session::Session};
 
 const COUNTS: &str = "SELECT (SELECT coalesce(sum(open), 0)::bigint FROM tenants), \
                              (SELECT count(*) FROM (SELECT 1 FROM outbox LIMIT 100000) o), \

@@ -7,9 +7,9 @@ use windlass_ports::{Day, ItemBytes, ItemScan, UsageGroup, UsageKey, UsageQuery,
 use super::{
     columns::{Columns, Text, int, limit as as_limit},
     flush::{Part, Sent, Writes, column},
-    session::Session,
     overlay::TransactionOverlay,
     pg_error::PgError,
+    session::Session,
 };
 use crate::{
     rows::{Result, UsageRows},

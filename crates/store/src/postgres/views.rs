@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     edges, listing, reading,
-    rows::{ListReads, Result, Reads, RequestReads, Segment},
+    rows::{ListReads, Reads, RequestReads, Result, Segment},
     verbs,
 };
 

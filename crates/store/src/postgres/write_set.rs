@@ -6,13 +6,13 @@ use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, NewItem, RunId, Seq, Tenant, Timestamp};
 use windlass_ports::{Guard, MessageId, MessageStatus, NodeId, OpenRequest, PinnedManifest, ReaderRecord, RunStatus, StoreError, codec};
 
-use super::{conversations::ConversationWrites, question::Question, overlay::TransactionOverlay};
+use super::{conversations::ConversationWrites, overlay::TransactionOverlay, question::Question};
 use crate::{
+    journal_batch::{self, JournalBatch},
     rows::{
-        AnswerRow, BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Result, Reads, Rows, RunBrief, RunChange, RunRow,
+        AnswerRow, BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Reads, Result, Rows, RunBrief, RunChange, RunRow,
         existing_row,
     },
-    journal_batch::{self, JournalBatch},
 };
 
 /// Everything that one verb writes.

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     measured::Measured,
     records::Records,
-    rows::{Result, RequestRows},
+    rows::{RequestRows, Result},
 };
 
 /// Requests that may wait. Beyond them, senders wait.
@@ -200,7 +200,10 @@ async fn apply_alone(connection: &mut WriteConnection, alone: &mut [Box<dyn Memb
             Err(pg_error) => pg_error,
         };
         key_existed += u32::from(matches!(pg_error, PgError::KeyExists(_)));
-        let is_last = attempts == ATTEMPTS_MAX || since.elapsed() > PATIENCE || key_existed == KEY_EXISTS_ATTEMPTS || matches!(pg_error, PgError::Failed(_));
+        let is_last = attempts == ATTEMPTS_MAX
+            || since.elapsed() > PATIENCE
+            || key_existed == KEY_EXISTS_ATTEMPTS
+            || matches!(pg_error, PgError::Failed(_));
         if is_last {
             let error = pg_error.into_error();
             let failure = || match &error {

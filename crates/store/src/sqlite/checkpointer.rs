@@ -165,7 +165,8 @@ fn checkpoint_most(connection: &Connection) {
 /// Copies the pages that no reader needs any more. Returns how many pages of the log are copied then.
 fn checkpoint(connection: &Connection) -> Option<u32> {
     // Pages that can't be copied now, as on a full disk, stay in the log, where all connections find them.
-    let copied = connection.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)").and_then(|mut checkpoint| checkpoint.query_row([], |row| row.get(2)));
+    let copied =
+        connection.prepare_cached("PRAGMA wal_checkpoint(PASSIVE)").and_then(|mut checkpoint| checkpoint.query_row([], |row| row.get(2)));
     let copied: i64 =
         copied.inspect_err(|error| tracing::warn!(%error, "the write-ahead log cannot be folded back into the database")).ok()?;
     // A negative number: another connection makes a checkpoint, perhaps a tool of the operator.

@@ -9,7 +9,7 @@ use super::{
     prepared::Prepared,
     statements::SqliteRows,
 };
-use crate::rows::{Result, Reads};
+use crate::rows::{Reads, Result};
 
 /// Tables that are read in the order of their keys, because none of their indexes begins with the tenant: how a page of keys is read, and
 /// what is deleted for each key of the tenant.

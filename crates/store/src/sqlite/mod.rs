@@ -2,21 +2,21 @@
 
 mod aging;
 mod answers;
+mod checkpointer;
 mod columns;
 mod conversations;
 mod deltas;
 mod erase;
 mod erase_tenant;
-mod checkpointer;
 mod group_commit;
 mod hash_keys;
+mod heartbeats;
 mod lists;
 mod open;
 mod prepared;
 mod readers;
 mod reads;
 mod requests;
-mod heartbeats;
 mod statements;
 mod totals;
 mod truncation;
@@ -47,7 +47,7 @@ use checkpointer::CheckpointHandle;
 use readers::Readers;
 use statements::{Manifests, SqliteRows};
 use truncation::Truncation;
-use writer::{WriterState, Writer};
+use writer::{Writer, WriterState};
 
 use heartbeats::Heartbeats;
 
@@ -90,7 +90,8 @@ impl SqliteStore {
         let failed = |error| OpenError::File { path: path.to_owned(), error };
         let (kept, index) = (manifests.clone(), opened.index.clone());
         let (checkpoints, truncation) = (opened.checkpointer.handle(), opened.truncation.clone());
-        let state = WriterState { connection: opened.writer, node: opened.node, manifests, index: opened.index, truncation, lock: opened.lock };
+        let state =
+            WriterState { connection: opened.writer, node: opened.node, manifests, index: opened.index, truncation, lock: opened.lock };
         let measured = Measured::default();
         let writer = Writer::start(state, opened.checkpointer, measured.clone()).map_err(failed)?;
         let rows = |connection| SqliteRows::new(connection, opened.node, kept.clone(), Some(index.clone()));

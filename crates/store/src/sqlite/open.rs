@@ -12,8 +12,8 @@ use rustix::fs::{FlockOperation, flock};
 use windlass_ports::{CanaryKey, NodeId, SealKeys};
 
 use super::{
-    deltas::{self, Index},
     checkpointer::Checkpointer,
+    deltas::{self, Index},
     hash_keys,
     heartbeats::Heartbeats,
     truncation::{Truncation, truncate},

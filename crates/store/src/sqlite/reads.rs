@@ -17,9 +17,9 @@ use super::{
     statements::SqliteRows,
 };
 use crate::{
-    rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Result, Reads, RunBrief, RunRow, Segment},
-    spelling,
     journal_batch::{JournalBatch, unpack},
+    rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Reads, Result, RunBrief, RunRow, Segment},
+    spelling,
 };
 
 macro_rules! brief_columns {

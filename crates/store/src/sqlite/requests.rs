@@ -9,7 +9,7 @@ use super::{
     prepared::Prepared,
     statements::SqliteRows,
 };
-use crate::rows::{Result, RequestReads, RequestRows};
+use crate::rows::{RequestReads, RequestRows, Result};
 
 fn request(row: &Row<'_>) -> rusqlite::Result<OpenRequest> {
     Ok(OpenRequest {

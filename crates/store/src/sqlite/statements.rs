@@ -10,9 +10,9 @@ use windlass_kernel::{Manifest, Tenant};
 use windlass_ports::NodeId;
 
 use super::{
+    checkpointer::Checkpointer,
     columns::fault,
     deltas::{Deltas, Index},
-    checkpointer::Checkpointer,
     prepared::Prepared,
     truncation::Truncation,
 };

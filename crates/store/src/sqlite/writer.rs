@@ -11,10 +11,10 @@ use tokio::sync::{mpsc, oneshot};
 use windlass_ports::{NodeId, ReaderRecord, StoreError};
 
 use super::{
+    checkpointer::Checkpointer,
     columns::fault,
     deltas::Index,
-    checkpointer::Checkpointer,
-    group_commit::{GROUP_MAX, GroupCommit, Deferrable, WakeThreshold},
+    group_commit::{Deferrable, GROUP_MAX, GroupCommit, WakeThreshold},
     prepared::StatementCache,
     statements::{Manifests, SqliteRows},
     truncation::Truncation,
@@ -22,7 +22,7 @@ use super::{
 use crate::{
     measured::Measured,
     records::Records,
-    rows::{Result, RequestRows},
+    rows::{RequestRows, Result},
 };
 
 /// Requests that may wait. Beyond them, senders wait.

@@ -6,8 +6,9 @@ use windlass_ports::{Guard, MessageId, NodeId, PinnedManifest, codec};
 
 use super::{columns::int, prepared::Prepared, statements::SqliteRows};
 use crate::{
+    journal_batch,
     rows::{BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Result, Rows, RunChange, RunRow},
-    spelling, journal_batch,
+    spelling,
 };
 
 impl<P: Prepared> Rows for SqliteRows<P> {

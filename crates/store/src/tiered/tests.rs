@@ -4,7 +4,7 @@ use windlass_ports::Page;
 use super::*;
 use crate::conformance::{
     Full,
-    fixtures::{HANDED_BACK, Kit, LOOKUP, NODE, START, agent, calls, final_reply, delta_batch},
+    fixtures::{HANDED_BACK, Kit, LOOKUP, NODE, START, agent, calls, delta_batch, final_reply},
 };
 
 struct Parts {

@@ -6,7 +6,7 @@ use windlass_ports::{Abandoned, Commit, CommitKind, GivenUp, MessageKind, RunSta
 use super::commit::{Leftovers, finish, plan, run_change, write};
 use crate::{
     StoreOptions,
-    rows::{HeadRow, Result, Reads, Rows, RunRow, missing_row},
+    rows::{HeadRow, Reads, Result, Rows, RunRow, missing_row},
 };
 
 /// The number of events that are read at once.

@@ -3,7 +3,7 @@
 use windlass_kernel::{BoxId, BoxRange, NewItem, RunId, Tenant};
 use windlass_ports::{ContextSize, NewPack, Packed};
 
-use crate::rows::{AnswerRow, BoxRow, Result, Reads, Rows, Segment, missing_row};
+use crate::rows::{AnswerRow, BoxRow, Reads, Result, Rows, Segment, missing_row};
 
 /// The most boxes that a range is read from. A box that would make a longer chain gets a copy of the items instead.
 const CHAIN_MAX: u32 = 64;

@@ -8,7 +8,7 @@ use windlass_ports::{CallClaim, CallStatus, ClaimedCall, StoreError, codec};
 use super::heads::rearm;
 use crate::{
     reading::verified,
-    rows::{AnswerRow, CallRow, Result, Reads, Rows, missing_row},
+    rows::{AnswerRow, CallRow, Reads, Result, Rows, missing_row},
 };
 
 /// Leases waiting calls to a worker. A key that still holds calls returns the same calls.

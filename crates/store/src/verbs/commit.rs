@@ -14,7 +14,7 @@ use super::erase::held_ms;
 use super::heads::{is_counted, is_own_head, lease, leases_after, may_be_claimed, show, show_idle};
 use crate::{
     StoreOptions,
-    rows::{AnswerRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Result, Reads, Rows, RunBrief, RunChange, RunRow, missing_row},
+    rows::{AnswerRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Reads, Result, Rows, RunBrief, RunChange, RunRow, missing_row},
 };
 
 /// What a transition makes of a head. It is decided before anything is written.
@@ -316,7 +316,14 @@ fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit
 }
 
 /// Cleans up after a run that has ended: drops its calls and skips its messages.
-fn release_leftovers<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, run: RunId, leftovers: Leftovers, now: Timestamp) -> Result<()> {
+fn release_leftovers<R: Rows + ?Sized>(
+    rows: &mut R,
+    options: StoreOptions,
+    agent: &AgentKey,
+    run: RunId,
+    leftovers: Leftovers,
+    now: Timestamp,
+) -> Result<()> {
     if leftovers.calls {
         let dropped = CallMove { status: CallStatus::Dropped, result: None, deadline: None };
         rows.open_calls(run)?.into_iter().try_for_each(|call| rows.move_call(run, call, dropped))?;

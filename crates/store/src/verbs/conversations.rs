@@ -8,7 +8,7 @@ use windlass_kernel::{AgentKey, BoxId, BoxRange, ConversationId, EndReason, Item
 use windlass_ports::{ConversationChange, ConversationView, Conversed, Enqueued, InConversation, NewRun, Part, conversation_agent};
 
 use super::boxes::{chain, fill, inherited_depth, make_box, share};
-use crate::rows::{BoxRow, ConversationRow, HeadRow, Result, Reads, Rows, missing_row, existing_row};
+use crate::rows::{BoxRow, ConversationRow, HeadRow, Reads, Result, Rows, existing_row, missing_row};
 
 /// A conversation of the tenant.
 pub(crate) fn conversation<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>> {

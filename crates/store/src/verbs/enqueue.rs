@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     StoreOptions,
-    rows::{BoxRow, HeadRow, MessageRow, Result, Reads, Rows, RunBrief, RunChange, RunRow, existing_row},
+    rows::{BoxRow, HeadRow, MessageRow, Reads, Result, Rows, RunBrief, RunChange, RunRow, existing_row},
 };
 
 /// How a run begins.

@@ -3,7 +3,7 @@
 use windlass_kernel::{BoxId, EndReason, Phase, Run, RunId, Tenant};
 use windlass_ports::RunStatus;
 
-use crate::rows::{Erasure, NO_MANIFEST, Result, Reads, Rows, RunRow};
+use crate::rows::{Erasure, NO_MANIFEST, Reads, Result, Rows, RunRow};
 
 /// A run whose client has to make calls is kept for at least this long, because its follow-up may still need the content. The end of the
 /// follow-up ends this wait.

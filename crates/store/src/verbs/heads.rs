@@ -3,7 +3,7 @@
 use windlass_kernel::{AgentKey, HeadStatus, Run, RunId, Seq, Timestamp, outstanding};
 use windlass_ports::{CallChange, Commit, MessageId};
 
-use crate::rows::{HeadRow, MessageRow, Result, Reads, Rows, begins_run};
+use crate::rows::{HeadRow, MessageRow, Reads, Result, Rows, begins_run};
 
 /// Makes a head show the state of a run that has not ended.
 pub(super) fn show(head: &mut HeadRow, state: &Run, leases: &[Timestamp], now: Timestamp) {

@@ -4,7 +4,7 @@ use windlass_kernel::{HeadStatus, RunId};
 use windlass_ports::{MessageStatus, NewReport, RunStatus, StoreError, Taken};
 
 use super::{commit::answer_row, erase::is_erased};
-use crate::rows::{HeadRow, MessageRow, Result, Rows, RunBrief, is_report, existing_row};
+use crate::rows::{HeadRow, MessageRow, Result, Rows, RunBrief, existing_row, is_report};
 
 /// Records a report. The owner decides whether the run needs it; this only recognises reports that can't have an effect.
 pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Result<Taken> {

@@ -43,7 +43,12 @@ async fn ring_until_received(bell: &dyn Doorbell, received: &mut mpsc::Receiver<
 }
 
 /// What two connected doorbells must do, over any transport.
-async fn talk(one: &dyn Doorbell, one_receives: &mut mpsc::Receiver<Ring>, other: &dyn Doorbell, other_receives: &mut mpsc::Receiver<Ring>) {
+async fn talk(
+    one: &dyn Doorbell,
+    one_receives: &mut mpsc::Receiver<Ring>,
+    other: &dyn Doorbell,
+    other_receives: &mut mpsc::Receiver<Ring>,
+) {
     ring_until_received(one, other_receives, "first").await;
     ring_until_received(other, one_receives, "first").await;
     for ring in rings() {

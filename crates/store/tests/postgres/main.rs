@@ -17,7 +17,7 @@ use windlass_store::{
     conformance::{
         Full, Subject,
         erasing_tenants::{erase_whole, furnish},
-        fixtures::{Kit, LOOKUP, START, agent, calls, guard, final_reply, report_input, delta_batch},
+        fixtures::{Kit, LOOKUP, START, agent, calls, delta_batch, final_reply, guard, report_input},
         keys::{KEYS, check_keys, use_keys},
         lists::{check_names_of_earlier_runs, runs_without_names},
         manifests::{check_manifests_of_earlier_runs, instructed, instructions, runs_with_one_manifest},

@@ -10,7 +10,7 @@ use windlass_ports::{ConversationChange, Conversed, MessageKind, NewMessage, New
 use windlass_store::conformance::{
     Full,
     erasing_tenants::{erase_whole, furnish},
-    fixtures::{Kit, LOOKUP, START, agent, final_reply, delta_batch},
+    fixtures::{Kit, LOOKUP, START, agent, delta_batch, final_reply},
 };
 use windlass_store::{OpenError, Vacuumed, vacuum_sqlite};
 

@@ -15,7 +15,7 @@ use windlass_store::{
     OpenError, SqliteStore, SqliteViews, StoreOptions,
     conformance::{
         Full,
-        fixtures::{Kit, LOOKUP, START, agent, calls, final_reply, delta_batch},
+        fixtures::{Kit, LOOKUP, START, agent, calls, delta_batch, final_reply},
         keys::{KEYS, check_keys, use_keys},
         lists::{check_names_of_earlier_runs, runs_without_names},
         manifests::{check_manifests_of_earlier_runs, runs_with_one_manifest},

@@ -10,7 +10,7 @@ use windlass_kernel::{
 
 use super::{
     laws,
-    script::{ScriptedInput, ScriptedCall},
+    script::{ScriptedCall, ScriptedInput},
     setup::Setup,
 };
 

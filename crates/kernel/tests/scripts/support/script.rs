@@ -85,7 +85,9 @@ pub fn parse(line: &str) -> Line {
         "entered" => Line::Happens(ScriptedInput::Entered(calls(rest).into_iter().next())),
         "reply" => Line::Happens(reply(line)),
         "failed" => Line::Happens(failed(rest)),
-        "report" => Line::Happens(ScriptedInput::Report { call: call(parts[0]), status: status(parts[1]), after: parts.get(2).map(|w| after(w)) }),
+        "report" => {
+            Line::Happens(ScriptedInput::Report { call: call(parts[0]), status: status(parts[1]), after: parts.get(2).map(|w| after(w)) })
+        }
         "timeout" => Line::Happens(ScriptedInput::Timeout(call(rest))),
         "lease_ended" => Line::Happens(ScriptedInput::LeaseEnded(call(rest))),
         "stop" => {
@@ -131,7 +133,12 @@ fn failed(rest: &str) -> ScriptedInput {
     let (body, lost) = split_lost(body);
     let (body, usage) = split_usage(body);
     let (code, again) = body.split_once(' ').expect("failed CODE retry MS, or failed CODE never");
-    ScriptedInput::Failed { code: code.to_owned(), retry_ms: again.strip_prefix("retry ").map(number), spent: Spent { usage, lost }, streamed }
+    ScriptedInput::Failed {
+        code: code.to_owned(),
+        retry_ms: again.strip_prefix("retry ").map(number),
+        spent: Spent { usage, lost },
+        streamed,
+    }
 }
 
 /// `… saying WORDS`: streamed text that is in no item yet.
