@@ -20,7 +20,7 @@ pub(super) async fn await_end(world: &Arc<World>) {
         }
     }
     for agent in &world.agents {
-        if let Err((promise, text)) = reckon(world, agent).await {
+        if let Err((promise, text)) = check_agent(world, agent).await {
             return world.break_promise(promise, text);
         }
     }
@@ -47,7 +47,7 @@ async fn find_unfinished(world: &World) -> Option<String> {
 
 type BrokenPromise = (&'static str, String);
 
-async fn reckon(world: &World, agent: &AgentKey) -> Result<(), BrokenPromise> {
+async fn check_agent(world: &World, agent: &AgentKey) -> Result<(), BrokenPromise> {
     let mut found = Vec::new();
     let mut ordinal = 1;
     while let Some(view) = world.data.run_from(agent, ordinal).await.map_err(|error| ("S8", error.to_string()))? {

@@ -56,7 +56,7 @@ impl Model for SimModel {
         Box::pin(stream::unfold((pieces.into_iter(), node), |(mut pieces, node)| async move {
             let (delay, piece) = pieces.next()?;
             pass_ms(delay).await;
-            node.pass().await;
+            node.wait_until_running().await;
             match piece {
                 Some(piece) => Some((piece, (pieces, node))),
                 None => std::future::pending().await,

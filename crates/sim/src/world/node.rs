@@ -128,7 +128,7 @@ impl Node {
     }
 
     /// Continues once the process runs. Never, if it is dead.
-    pub async fn pass(&self) {
+    pub async fn wait_until_running(&self) {
         loop {
             let changed = self.changed.notified();
             if !self.is_dead() && !self.is_paused.load(SeqCst) {

@@ -26,7 +26,7 @@ async fn look(world: Arc<World>) {
             for run in runs {
                 let Some(state) = world.checks.lock().state_of(run) else { continue };
                 if let Some(verdict) = decide(&world, &state) {
-                    say(&world, &agent, run, verdict).await;
+                    decide(&world, &agent, run, verdict).await;
                 }
             }
         }
@@ -50,7 +50,7 @@ fn decide(world: &World, state: &Run) -> Option<Verdict> {
     (world.is_calm() || world.chance(1, 2)).then_some(verdict)
 }
 
-async fn say(world: &Arc<World>, agent: &AgentKey, run: RunId, verdict: Verdict) {
+async fn decide(world: &Arc<World>, agent: &AgentKey, run: RunId, verdict: Verdict) {
     let (node, engine) = any_node(world).await;
     world.log("operator", format_args!("decides {verdict:?} for {run} at {}", node.name));
     let reconcile = Reconcile { agent: agent.clone(), run, verdict, source: None, key: None };

@@ -22,7 +22,7 @@ impl SimPublisher {
 impl Publisher for SimPublisher {
     async fn publish(&self, messages: &[Published]) -> Result<(), String> {
         for message in messages {
-            self.node.pass().await;
+            self.node.wait_until_running().await;
             if self.world.fault(self.world.options.verbs_refused, 1_000) {
                 return Err("down".into());
             }

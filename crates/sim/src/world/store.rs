@@ -46,7 +46,7 @@ impl SimStore {
 
     /// Reads what is flushed. The answer may be outdated when it arrives.
     pub async fn read<T>(&self, question: impl Future<Output = Answer<T>>) -> Answer<T> {
-        self.node.pass().await;
+        self.node.wait_until_running().await;
         if self.world.fault(self.world.options.verbs_refused, 2_000) {
             return Err(unavailable("the question was not taken"));
         }
@@ -54,13 +54,13 @@ impl SimStore {
         if self.world.chance(1, 4) {
             pass_ms(self.world.between(0, self.world.options.flush_ms.min(20))).await;
         }
-        self.node.pass().await;
+        self.node.wait_until_running().await;
         answer
     }
 
     /// Has a write flushed, and waits for the answer.
     async fn write<T: Send + 'static>(&self, verb: impl Future<Output = Answer<T>> + Send + 'static) -> Answer<T> {
-        self.node.pass().await;
+        self.node.wait_until_running().await;
         if self.world.fault(self.world.options.verbs_refused, 1_000) {
             return Err(unavailable("the verb was not taken"));
         }
@@ -69,7 +69,7 @@ impl SimStore {
         if self.world.chance(1, 4) {
             pass_ms(self.world.between(0, self.world.options.flush_ms)).await;
         }
-        self.node.pass().await;
+        self.node.wait_until_running().await;
         if answer.is_ok() && self.world.fault(self.world.options.answers_lost, 1_000) {
             self.world.log(&self.node.name, "does not hear the answer to a verb that was flushed");
             return Err(unavailable("the answer was lost"));
@@ -213,7 +213,7 @@ impl Store for SimStore {
             done
         };
         if is_early {
-            self.node.pass().await;
+            self.node.wait_until_running().await;
             drop(self.flush(2_000, verb));
             return Ok(Taken::Recorded(MessageId(0)));
         }
@@ -227,7 +227,7 @@ impl Store for SimStore {
     async fn beat(&self, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, StoreError> {
         let world = self.world.clone();
         if world.has(PlantedBug::LeaseOfAir) && world.fault(1, 2) {
-            self.node.pass().await;
+            self.node.wait_until_running().await;
             return Ok(Vec::new());
         }
         self.write(async move { Ok(prolong(&world, node, lease_ms)) }).await

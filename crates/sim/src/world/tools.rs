@@ -55,7 +55,7 @@ impl Executor for SimTools {
             (false, false) => self.world.between(0, 8_000),
         };
         pass_ms(ms).await;
-        self.node.pass().await;
+        self.node.wait_until_running().await;
         let status = if is_bad { TaskStatus::Failed } else { TaskStatus::Success };
         let wants_end = self.world.chance(1, 30);
         ToolReport { status, result: "\"done\"".into(), after: wants_end.then_some(AfterExecution::Terminate), failure: None }

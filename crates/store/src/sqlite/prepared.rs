@@ -15,7 +15,7 @@ pub(super) trait Prepared {
     fn with<T>(&self, sql: &'static str, ask: impl FnOnce(&mut Statement<'_>) -> Result<T>) -> Result<T>;
 
     /// Clears the bound values of the statements, because the last content can be large.
-    fn rest(&self);
+    fn clear_bindings(&self);
 }
 
 /// A connection that moves between threads uses its own statement cache.
@@ -28,7 +28,7 @@ impl Prepared for Connection {
         ask(&mut *self.prepare_cached(sql)?)
     }
 
-    fn rest(&self) {}
+    fn clear_bindings(&self) {}
 }
 
 /// A connection that stays in one thread, with a statement for each place in the code. Finding a statement by the address of its text costs
@@ -59,7 +59,7 @@ impl Prepared for StatementCache<'_> {
         ask(statement)
     }
 
-    fn rest(&self) {
+    fn clear_bindings(&self) {
         self.statements.borrow_mut().values_mut().for_each(Statement::clear_bindings);
     }
 }

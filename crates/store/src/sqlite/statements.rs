@@ -75,7 +75,7 @@ impl<P: Prepared> SqliteRows<P> {
         self.sweep_deltas()?;
         self.deltas.withdraw();
         self.change("COMMIT", [])?;
-        self.prepared.rest();
+        self.prepared.clear_bindings();
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }
@@ -105,7 +105,7 @@ impl<P: Prepared> SqliteRows<P> {
         self.staged.clear();
         self.opened.clear();
         self.deltas.roll_back();
-        self.prepared.rest();
+        self.prepared.clear_bindings();
         if self.connection().is_autocommit() {
             return;
         }

@@ -88,7 +88,7 @@ fn commit_fast_path<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard
     if stores_state(commit) {
         rows.update_run(&run_change(commit, RunStatus::Active, Some(guard.epoch)))?;
     }
-    note(rows, options, agent, commit, 0)?;
+    add_to_outbox(rows, options, agent, commit, 0)?;
     Ok(Some(Committed { seq: Seq(guard.seq.0 + 1), epoch: guard.epoch, pending: 0, next_leased: false, messages }))
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, ag
     rows.skip_message(agent, run.brief.message, commit.now)?;
     release_leftovers(rows, options, agent, commit.run, Leftovers::EVERYTHING, commit.now)?;
     release_followed(rows, agent, run.follows, commit.now)?;
-    note(rows, options, agent, commit, 0)?;
+    add_to_outbox(rows, options, agent, commit, 0)?;
     Ok(Withdrawn::Done)
 }
 
@@ -356,11 +356,17 @@ pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agen
         rows.lease_message(agent, next.message, plan.head.epoch)?;
         conversations::bind(rows, agent, next.run)?;
     }
-    note(rows, options, agent, commit, 0)
+    add_to_outbox(rows, options, agent, commit, 0)
 }
 
 /// Records a commit's events in the outbox, with the `earlier` events before them.
-pub(super) fn note<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, earlier: u32) -> Result<()> {
+pub(super) fn add_to_outbox<R: Rows + ?Sized>(
+    rows: &mut R,
+    options: StoreOptions,
+    agent: &AgentKey,
+    commit: &Commit,
+    earlier: u32,
+) -> Result<()> {
     let count = commit.events.len() as u32 + earlier;
     if !options.publish || count == 0 {
         return Ok(());

@@ -5,7 +5,7 @@ use windlass_ports::{Commit, Enqueued, MessageId, MessageKind, MessageStatus, Ne
 
 use super::{
     boxes::{fill, known_range, make_box, share},
-    commit::{Plan, finish, journal_row, note, plan, run_change, write},
+    commit::{Plan, add_to_outbox, finish, journal_row, plan, run_change, write},
     conversations,
     erase::erase_ms,
     heads::{is_own_head, lease},
@@ -178,7 +178,7 @@ fn follow_up<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new: &NewRun
     write(rows, &new.agent, enter, Some(plan.epoch))?;
     // `finish` would leave an outbox row for the entry alone; the first event belongs to the same row.
     finish(rows, StoreOptions { publish: false, ..options }, &new.agent, enter, plan)?;
-    note(rows, options, &new.agent, enter, 1)
+    add_to_outbox(rows, options, &new.agent, enter, 1)
 }
 
 fn turn(new: &NewRun, start: &Start<'_>) -> MessageRow {

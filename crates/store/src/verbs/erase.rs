@@ -31,7 +31,7 @@ pub(crate) fn erase<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, run: RunId)
     let Some(row) = rows.run(run)?.filter(is_over) else {
         return Ok(());
     };
-    let (gone, kept) = sort_out(rows, &row)?;
+    let (gone, kept) = split_boxes(rows, &row)?;
     rows.forget_deltas(run)?;
     // A client that continued this run could also continue the earlier one, and now it can do neither: so the runs of a conversation become
     // due from the last to the first.
@@ -50,7 +50,7 @@ pub(crate) fn is_erased<R: Reads + ?Sized>(rows: &R, run: RunId) -> Result<bool>
 }
 
 /// The boxes of a run that are deleted, and those that stay. What reads the output also reads the context before it.
-fn sort_out<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<(Vec<BoxId>, Vec<BoxId>)> {
+fn split_boxes<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<(Vec<BoxId>, Vec<BoxId>)> {
     let (mut gone, mut kept) = (Vec::new(), Vec::new());
     let mut is_read = false;
     for id in [row.output, row.context] {
