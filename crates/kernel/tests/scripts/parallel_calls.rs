@@ -87,7 +87,7 @@ report 2 success
 }
 
 #[test]
-fn c_051_the_deadline_that_is_left_is_the_one_of_the_calls_that_are_left() {
+fn c_051_the_remaining_deadline_is_that_of_the_remaining_calls() {
     check(
         "tools: quick 1000ms, slow 9000ms",
         "
