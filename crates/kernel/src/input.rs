@@ -205,7 +205,7 @@ pub struct RequestedCall {
 pub struct Failure {
     /// A code for programs.
     pub code: String,
-    /// What went wrong, as far as APIs tell causes apart.
+    /// The cause, as far as APIs distinguish causes.
     pub cause: FailureCause,
     /// A sentence for people.
     pub message: String,

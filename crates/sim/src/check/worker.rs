@@ -321,7 +321,7 @@ impl Scene<'_> {
             self.state.workers[index].stage = Stage::Committing(Box::new(SentCommit { is_applied: true, ..sent }));
             return;
         }
-        // A new draft would be another commit. The senders of the messages are told to repeat them.
+        // A new draft would be another commit. The senders of the messages are asked to repeat them.
         for (message, _) in &sent.taken {
             self.send_again(*message);
         }

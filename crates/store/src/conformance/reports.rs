@@ -44,7 +44,7 @@ pub async fn a_second_report_changes_nothing(store: Arc<dyn Full>) {
     assert_eq!(kit.report(&agent, run, 1, START).await, Taken::Duplicate(first), "also after it was taken");
 }
 
-/// A report that arrives before its call is committed waits. The owner's commit tells it about the report.
+/// A report that arrives before its call is committed waits. The owner gets the count with its commit.
 pub async fn an_early_report_waits_for_its_call(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;

@@ -15,7 +15,7 @@ pub(super) fn show(head: &mut HeadRow, state: &Run, leases: &[Timestamp], now: T
         HeadStatus::Idle => None,
         // No worker has entered: the first one that looks does.
         HeadStatus::Dispatched => Some(now),
-        // The answers to the owner's commits tell it about messages. A wake-up time for them would only make the sweep load the head.
+        // The owner gets the count of messages with every commit. A wake-up time for them would only make the sweep load the head.
         HeadStatus::Running => state.wake_at(),
         HeadStatus::Suspended => wake_suspended(head, leases, now),
     };

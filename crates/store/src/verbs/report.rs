@@ -48,7 +48,7 @@ fn count<R: Rows + ?Sized>(rows: &mut R, report: &NewReport, run: RunId) -> Resu
         return Ok(());
     };
     let mut after = HeadRow { pending: before.pending + 1, ..before.clone() };
-    // The answer to the next commit tells a running owner; a wake-up time would only make the sweep load the head. A quarantined head is
+    // A running owner gets the count with its next commit; a wake-up time would only make the sweep load the head. A quarantined head is
     // left as it is.
     if before.status == HeadStatus::Suspended && before.quarantined.is_none() {
         after.wake_at = Some(before.wake_at.map_or(report.now, |at| at.min(report.now)));
