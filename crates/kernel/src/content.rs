@@ -1,4 +1,4 @@
-//! The shapes of item content. Bytes from outside are carried as they came, never decoded and written anew.
+//! The shapes of item content. Content from outside is stored byte for byte: it is never decoded and encoded again.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -6,22 +6,22 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{event::TaskStatus, ids::CallNumber, ids::ItemId, input::RequestedCall, manifest::AfterExecution, manifest::ResultField};
 
-/// What an item is, in the turn machine's words.
+/// The kind of an item. The names are those of the agents API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ItemKind {
     /// What the run is asked to do.
     #[serde(rename = "task.instruction")]
     Instruction,
-    /// The fields its deliverable should have.
+    /// The fields that the deliverable should have.
     #[serde(rename = "task.result_fields")]
     ResultFields,
-    /// What the model streamed.
+    /// Text or reasoning of the model that is not its deliverable.
     #[serde(rename = "agent.thought")]
     Thought,
-    /// A call the model made.
+    /// A call that the model requested.
     #[serde(rename = "tool.call")]
     Call,
-    /// A call's result.
+    /// The result of a call.
     #[serde(rename = "tool.result")]
     Result,
     /// The one result of a run.
@@ -30,7 +30,7 @@ pub enum ItemKind {
 }
 
 impl ItemKind {
-    /// All of them, for stores that check what they read.
+    /// All kinds. Stores check what they read against them.
     pub const ALL: [ItemKind; 6] =
         [ItemKind::Instruction, ItemKind::ResultFields, ItemKind::Thought, ItemKind::Call, ItemKind::Result, ItemKind::Deliverable];
 
@@ -46,120 +46,120 @@ impl ItemKind {
         }
     }
 
-    /// Reads what `as_str` wrote.
+    /// The kind that `as_str` spells this way.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 }
 
-/// What a run is asked: a text, or an item of the caller's own shape.
+/// What a run is asked to do: text, or an item in the caller's own shape.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Instruction<'a> {
-    /// Plain words.
+    /// Plain text.
     Text(String),
-    /// Anything else, as it came.
+    /// Any other item, byte for byte as it came.
     #[serde(borrow)]
     Item(&'a RawValue),
-    /// What came along and is nothing that a model could read: kept, as it came.
+    /// An item that no model can read. It is kept byte for byte, and is part of no prompt.
     #[serde(borrow)]
     Aside(&'a RawValue),
-    /// What was said before, in short, as the caller was given it and gives it back.
+    /// A summary of the conversation before it. The client was given it by an earlier run and sends it back.
     Compaction {
-        /// The caller's item, as it came.
+        /// The caller's item, byte for byte as it came.
         #[serde(borrow)]
         item: &'a RawValue,
-        /// What it says.
+        /// The text of the summary.
         summary: String,
     },
-    /// A call that an earlier run made, as the caller was shown it.
+    /// A call that an earlier run made, as its client sends it back.
     Made {
-        /// The caller's item.
+        /// The caller's item, byte for byte as it came.
         #[serde(borrow)]
         item: &'a RawValue,
-        /// The tool's name for models.
+        /// The name under which models see the tool.
         tool: String,
-        /// What the calls of one iteration have in common, and others have not.
+        /// A text that the calls of one iteration share and that differs from that of every other iteration.
         lap: String,
-        /// What the run's model was told of the result, where that is not what the item says.
+        /// The output that the run's model read as the result, where the item has another one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         told: Option<String>,
     },
-    /// What was said before, in short, made by the run itself: it stands for all of that.
+    /// A summary that the run made itself. Models read it instead of everything before it.
     Summary(String),
 }
 
-/// What the model said beside its calls.
+/// Text or reasoning that the model gave beside its calls.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Thought {
-    /// The words.
+    /// The text.
     pub text: String,
-    /// What it thought and did not say; there are no words then.
+    /// Reasoning. The text is empty then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasoning: Vec<Reasoning>,
 }
 
-/// What the model thought before it said something, or called.
+/// A piece of the model's reasoning before its text or its calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reasoning {
-    /// Whose thought it is: only a provider of that kind can take it back. Empty if none does.
+    /// The kind of provider that can take the reasoning back. Empty if none can.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub provider: String,
-    /// What people may read of it, part by part.
+    /// The summary that people may read, in parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub summary: Vec<String>,
-    /// The thought itself, where the provider shows it.
+    /// The text of the reasoning, where the provider shows it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
-    /// What the provider wants to have back, as it came.
+    /// The provider's encrypted form of the reasoning, which it expects back unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed: Option<String>,
 }
 
 impl Reasoning {
-    /// Whether there is nothing in it.
+    /// Whether it has no content at all.
     pub fn is_empty(&self) -> bool {
         self.bytes() == 0
     }
 
-    /// How much it amounts to.
+    /// The bytes of its content.
     pub fn bytes(&self) -> usize {
         self.summary.iter().map(String::len).sum::<usize>() + self.text.len() + self.sealed.as_ref().map_or(0, String::len)
     }
 }
 
-/// A call as the model made it.
+/// A call as the model requested it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Call {
-    /// Its number in the run.
+    /// The number of the call in its run.
     pub call: CallNumber,
     /// The tool's name.
     pub tool: String,
-    /// The arguments as the model wrote them, which need not be JSON.
+    /// The arguments as the model wrote them, which may be invalid JSON.
     pub arguments: String,
-    /// The provider's own id for it.
+    /// The provider's own id of the call.
     pub provider_id: String,
-    /// The number it had in the earlier run that left it behind.
+    /// The number that the call had in the earlier run that did not make it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub takes: Option<CallNumber>,
 }
 
-/// A call's result.
+/// The result of a call.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CallResult<'a> {
-    /// Whose result.
+    /// The call that the result belongs to.
     pub call: CallNumber,
-    /// How it ended.
+    /// How the call ended.
     pub status: TaskStatus,
-    /// What came back, byte for byte.
+    /// The result, byte for byte as it came.
     #[serde(borrow)]
     pub result: &'a RawValue,
 }
 
 impl CallResult<'_> {
-    /// What models are told of it. They have no other way to know an error from a result than to read it.
+    /// The output that models read as the result. An error is spelled out in it, because models can't see the status.
     pub fn told(&self) -> String {
-        // What is no valid text, such as half a surrogate pair, stays as it is spelled.
+        // JSON that is no valid text, such as half a surrogate pair, is given to the model as it is written.
         let text = serde_json::from_str(self.result.get()).unwrap_or_else(|_| self.result.get().to_owned());
         let says_so = || serde_json::from_str::<Value>(self.result.get()).is_ok_and(|value| value.get("error").is_some());
         match self.status {
@@ -170,7 +170,7 @@ impl CallResult<'_> {
     }
 }
 
-/// The fields a deliverable should have, wrapped as the turn machine wraps them.
+/// The fields that a deliverable should have, in the shape of the agents API.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct FieldsSchema {
     /// The fields, in order.
@@ -181,34 +181,34 @@ pub struct FieldsSchema {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Deliverable<'a> {
-    /// Words.
+    /// Plain text.
     Text(String),
     /// Named values.
     #[serde(borrow)]
     Fields(Vec<DeliveredField<'a>>),
-    /// What was said before, in short.
+    /// A summary of the conversation.
     Summary(String),
 }
 
-/// One named value of a deliverable.
+/// One field of a deliverable.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct DeliveredField<'a> {
-    /// Its name.
+    /// The name of the field.
     pub name: String,
     /// The value as the model wrote it.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub value: Option<&'a RawValue>,
-    /// The item that holds the value, where it stands already.
+    /// The item that holds the value, if the value is stored already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_id: Option<ItemId>,
 }
 
-/// Content that says what the model called.
+/// Encodes a call that the model requested.
 pub fn call(number: CallNumber, requested: &RequestedCall) -> Bytes {
     taken_call(number, requested, None)
 }
 
-/// Content that says what the model called, in an earlier run if it has a number there.
+/// Encodes a call. `takes` is its number in an earlier run of the conversation that did not make it.
 pub fn taken_call(number: CallNumber, requested: &RequestedCall, takes: Option<CallNumber>) -> Bytes {
     encode(&Call {
         takes,
@@ -219,12 +219,12 @@ pub fn taken_call(number: CallNumber, requested: &RequestedCall, takes: Option<C
     })
 }
 
-/// Content of a result that came from outside: its bytes are kept as they are.
+/// Encodes a result that came from outside. Its bytes are kept.
 pub fn result(call: CallNumber, status: TaskStatus, result: &RawValue) -> Bytes {
     encode(&CallResult { call, status, result })
 }
 
-/// Content of a result the engine itself gives, as an error the model can read.
+/// Encodes an error result that the engine itself gives, for the model to read.
 pub fn refusal(number: CallNumber, status: TaskStatus, code: &str, message: &str) -> Bytes {
     #[derive(Serialize)]
     struct Refusal<'a> {
@@ -244,32 +244,32 @@ pub fn refusal(number: CallNumber, status: TaskStatus, code: &str, message: &str
     encode(&Refused { call: number, status, result: Refusal { error: ErrorBody { code, message } } })
 }
 
-/// Content of a deliverable in words.
+/// Encodes a deliverable that is plain text.
 pub fn deliverable_text(text: String) -> Bytes {
     encode(&Deliverable::Text(text))
 }
 
-/// Content of a deliverable that sums up what was said before.
+/// Encodes a deliverable that is a summary of the conversation.
 pub fn deliverable_summary(text: String) -> Bytes {
     encode(&Deliverable::Summary(text))
 }
 
-/// Content of a summary that stands for all that was said before.
+/// Encodes a summary that models read instead of everything before it.
 pub fn summary(text: String) -> Bytes {
     encode(&Instruction::Summary(text))
 }
 
-/// Content of a thought.
+/// Encodes text of the model.
 pub fn thought(text: String) -> Bytes {
     encode(&Thought { text, reasoning: Vec::new() })
 }
 
-/// Content of thoughts that were not streamed.
+/// Encodes reasoning.
 pub fn reasoning(reasoning: Vec<Reasoning>) -> Bytes {
     encode(&Thought { text: String::new(), reasoning })
 }
 
-/// What a result itself wants to follow: `result.__cg_control.after_execution`, if it is there and valid.
+/// What the result itself asks to follow: `result.__cg_control.after_execution`, if it is there and valid.
 pub fn wished_after(result: &RawValue) -> Option<AfterExecution> {
     #[derive(Deserialize)]
     struct Wish<'a> {
@@ -289,13 +289,13 @@ pub fn wished_after(result: &RawValue) -> Option<AfterExecution> {
     }
 }
 
-/// Reads an object. An array is none, though serde would read its elements as fields.
+/// Reads a JSON object. An array is refused, though serde would read its elements as fields.
 fn object<'a, T: Deserialize<'a>>(value: &'a RawValue) -> Option<T> {
     let text = value.get().trim_start();
     text.starts_with('{').then(|| serde_json::from_str(text).ok()).flatten()
 }
 
-/// Serialises content of ours.
+/// Serialises content of the engine's own shapes.
 pub fn encode(content: &impl Serialize) -> Bytes {
     serde_json::to_vec(content).expect("content has string keys and no failing serialiser").into()
 }

@@ -108,30 +108,30 @@ pub enum Event {
     },
     /// The prompt is too long for the model: the model is asked for a summary first. With each attempt it reads less.
     Compacting {
-        /// In which iteration.
+        /// The iteration that needs the summary.
         iteration: u32,
     },
-    /// What was said before is summed up: the summary is the output box's next item, and the model is asked again.
+    /// The conversation so far was summarised: the summary is the next item of the output box, and the model is asked again.
     Compacted {
-        /// In which iteration.
+        /// The iteration that needed the summary.
         iteration: u32,
-        /// Tokens of the call.
+        /// Tokens of the call that made the summary.
         #[serde(default, skip_serializing_if = "Usage::is_zero")]
         usage: Usage,
-        /// The signs of life that were announced meanwhile.
+        /// The heartbeats that were streamed meanwhile.
         #[serde(rename = "pieces", default, skip_serializing_if = "ChunkLengths::is_empty")]
         chunks: ChunkLengths,
-        /// Facts about the model call.
+        /// What is known of that model call besides its tokens.
         #[serde(default, skip_serializing_if = "ReplyFacts::is_empty")]
         model: ReplyFacts,
     },
-    /// The model answered. With calls, the run waits for their results.
+    /// The model answered. If it requested calls, the run waits for their results.
     Replied {
-        /// In which iteration.
+        /// The iteration of the reply.
         iteration: u32,
         /// How many items of the reply went into the output box.
         items: u32,
-        /// Tokens of the call.
+        /// Tokens of the model call.
         #[serde(default, skip_serializing_if = "Usage::is_zero")]
         usage: Usage,
         /// An estimate of unreported tokens: those of an earlier call of this attempt that did not continue the streamed text.
@@ -143,7 +143,7 @@ pub enum Event {
         /// Why the model stopped.
         #[serde(default, skip_serializing_if = "Finish::is_done")]
         finish: Finish,
-        /// What else is known of the model call.
+        /// What is known of the model call besides its tokens.
         #[serde(default, skip_serializing_if = "ReplyFacts::is_empty")]
         model: ReplyFacts,
         /// The calls that it requested.
@@ -164,24 +164,24 @@ pub enum Event {
     },
     /// The lease of the tool service that had claimed the call ended without a result. The call can be claimed again.
     LeaseEnded {
-        /// Which call.
+        /// The call that can be claimed again.
         call: CallNumber,
     },
     /// The outcome of the call is unknown and it must not run twice: a person decides.
     CallParked {
-        /// Which call.
+        /// The parked call.
         call: CallNumber,
     },
     /// A person allowed a parked call to run again.
     CallReleased {
-        /// Which call.
+        /// The released call.
         call: CallNumber,
         /// Its new deadline.
         deadline: Timestamp,
     },
     /// The whole run is parked until a person decides.
     Parked {
-        /// Why.
+        /// Why it is parked.
         reason: ParkReason,
     },
     /// A person allowed a parked run to continue.
@@ -200,7 +200,7 @@ pub enum Event {
         /// The call it was about.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         call: Option<CallNumber>,
-        /// Why.
+        /// Why the input changed nothing.
         reason: IgnoreReason,
     },
     /// Continuing would have exceeded a budget.
@@ -213,7 +213,7 @@ pub enum Event {
     Ended {
         /// The status of the task event.
         status: TaskStatus,
-        /// Why.
+        /// Why the run ended.
         reason: EndReason,
     },
 }
@@ -248,24 +248,24 @@ impl Event {
     }
 }
 
-/// How a call or a run came out, in the turn machine's words.
+/// How a call or a run ended, in the terms of the agents API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskStatus {
-    /// As it should.
+    /// It ended as it should.
     Success,
-    /// With an error.
+    /// It ended with an error.
     Failed,
-    /// Somebody called it off.
+    /// A client or a person stopped it.
     Canceled,
-    /// The time was up.
+    /// Its deadline passed.
     Timeout,
-    /// Something, but not all.
+    /// It has a result, but not a complete one.
     Partial,
 }
 
 impl TaskStatus {
-    /// The status as it is spelled everywhere.
+    /// The status as stores and APIs spell it.
     pub fn as_str(self) -> &'static str {
         match self {
             TaskStatus::Success => "success",
@@ -276,7 +276,7 @@ impl TaskStatus {
         }
     }
 
-    /// Reads what `as_str` wrote.
+    /// The status that `as_str` spells this way.
     pub fn parse(text: &str) -> Option<Self> {
         [TaskStatus::Success, TaskStatus::Failed, TaskStatus::Canceled, TaskStatus::Timeout, TaskStatus::Partial]
             .into_iter()
@@ -284,30 +284,30 @@ impl TaskStatus {
     }
 }
 
-/// Why a run is over.
+/// Why a run has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndReason {
     /// The model answered, or handed in its result.
     Answered,
-    /// A tool's result was the end.
+    /// A tool's result ended it.
     Terminated,
-    /// The next move is the client's: it runs the calls.
+    /// The client has to make calls that the model requested.
     RequiresAction,
-    /// The model stopped before it was done.
+    /// The model stopped before its reply was complete.
     CutShort(Finish),
     /// A budget was used up.
     Budget(BudgetKind),
-    /// The model could not be called.
+    /// The model could not be called. The text is the error code.
     ModelFailed(String),
-    /// Somebody stopped it.
+    /// A client or a person stopped it.
     Stopped,
-    /// What is stored of it could not be read, and a person gave it up.
+    /// Its stored rows could not be read, and a person gave it up.
     Abandoned,
 }
 
 impl EndReason {
-    /// The reason without its details.
+    /// The name of the reason, without its details.
     pub fn kind(&self) -> &'static str {
         match self {
             EndReason::Answered => "answered",
@@ -326,31 +326,31 @@ impl EndReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputKind {
-    /// A worker entered.
+    /// A worker entered the run.
     Entered,
-    /// The model's thoughts.
+    /// The model finished reasoning.
     Reasoned,
-    /// The model's answer.
+    /// The model replied.
     Replied,
-    /// A failed try of the model call.
+    /// An attempt of the model call failed.
     AttemptFailed,
-    /// A tool's result.
+    /// A tool reported a result.
     ToolResult,
-    /// A deadline.
+    /// The deadline of a call passed.
     Timeout,
-    /// The end of a claim.
+    /// The lease of a tool service ended.
     LeaseEnded,
-    /// The end of words that were announced.
+    /// A streamed reply was cut off.
     Cut,
     /// A heartbeat.
     #[serde(rename = "quiet")]
     Heartbeat,
-    /// A stop.
+    /// A request to stop the run.
     Stop,
-    /// Another owner.
+    /// Another process took the run over.
     #[serde(rename = "taken_over")]
     OwnerChanged,
-    /// A panic.
+    /// A step or an executor panicked.
     Panicked,
     /// A person's decision.
     Answer,
@@ -360,14 +360,14 @@ pub enum InputKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IgnoreReason {
-    /// The run is over.
+    /// The run has ended.
     AlreadyEnded,
-    /// The call has its result.
+    /// The call has its result already.
     AlreadyReported,
-    /// The call is not one of the current iteration.
+    /// The call does not belong to the current iteration.
     NotWaiting,
-    /// The input belongs to another phase.
+    /// A run in its present phase does not take such an input.
     OutOfPhase,
-    /// There is nothing for a person to decide.
+    /// The run or the call is not parked.
     NotParked,
 }

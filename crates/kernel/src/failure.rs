@@ -1,4 +1,4 @@
-//! Why a model call failed, as far as an API tells the cases apart.
+//! Why a model call failed, as far as APIs distinguish the causes.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,14 +1,14 @@
-//! Names and numbers that identify things. Sixteen bytes in a store, a prefixed spelling on the wire.
+//! Names and numbers that identify things. A store keeps an id as sixteen bytes; on the wire it has a prefix for its kind.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use uuid::Uuid;
 
-/// An id was not spelled as its kind is spelled.
+/// A text is no id of the expected kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadId {
-    /// The prefix the id should have had, with its underscore.
+    /// The prefix of ids of that kind, with its underscore.
     pub prefix: &'static str,
 }
 
@@ -27,12 +27,12 @@ macro_rules! sixteen_byte_id {
         pub struct $name(pub Uuid);
 
         impl $name {
-            /// The bytes a store keeps.
+            /// The bytes that a store keeps.
             pub fn as_bytes(&self) -> &[u8; 16] {
                 self.0.as_bytes()
             }
 
-            /// Reads the bytes a store kept; `None` if they are not sixteen.
+            /// Reads the bytes that a store kept; `None` if they are not sixteen.
             pub fn from_slice(bytes: &[u8]) -> Option<Self> {
                 Uuid::from_slice(bytes).ok().map(Self)
             }
@@ -78,22 +78,22 @@ macro_rules! sixteen_byte_id {
 }
 
 sixteen_byte_id!(
-    /// One run: one enqueue, one delivery. The turn machine calls it `agent_turn_id`.
+    /// A run: one request and one deliverable. The agents API calls it `agent_turn_id`.
     RunId,
     "run_"
 );
 sixteen_byte_id!(
-    /// One immutable piece of content.
+    /// An item: one immutable piece of content.
     ItemId,
     "item_"
 );
 sixteen_byte_id!(
-    /// One ordered, append-only list of items.
+    /// A box: an ordered, append-only list of items.
     BoxId,
     "box_"
 );
 sixteen_byte_id!(
-    /// One conversation: what was said in it so far, in one run at a time. Its runs have an agent of that name.
+    /// A conversation, to which one run at a time adds items. Its runs have an agent of that name.
     ConversationId,
     "conv_"
 );
@@ -132,7 +132,7 @@ macro_rules! name {
 }
 
 name!(
-    /// Whose data it is. Part of every key and every query.
+    /// The owner of data. Part of every key and every query.
     Tenant
 );
 name!(
@@ -140,30 +140,30 @@ name!(
     AgentName
 );
 name!(
-    /// What the model calls a tool.
+    /// The name by which the model calls a tool.
     ToolName
 );
 
-/// An agent, in its tenant: the key of a head.
+/// An agent with its tenant: the key of a head.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentKey {
-    /// Whose agent it is.
+    /// The tenant that the agent belongs to.
     pub tenant: Tenant,
-    /// Its name.
+    /// The name of the agent.
     pub agent: AgentName,
 }
 
-/// A call's number within its run, counted from 1 by the kernel, so that a model which reuses its own call ids never collides.
+/// The number of a call within its run. The kernel counts from 1, so that a model which repeats its own call ids causes no collision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CallNumber(pub u32);
 
-/// A call as the outside names it: unique for ever, and the idempotency key of every attempt.
+/// A call as tools and clients name it: unique for ever, and the idempotency key of every attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallKey {
-    /// The run that asked.
+    /// The run that made the call.
     pub run: RunId,
-    /// Which of its calls.
+    /// The number of the call in that run.
     pub call: CallNumber,
 }
 
@@ -187,24 +187,24 @@ impl FromStr for CallKey {
     }
 }
 
-/// Milliseconds since the Unix epoch. The kernel is told the time, it never asks.
+/// Milliseconds since the Unix epoch. The kernel has no clock: every timestamp is an argument.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// This moment, later by so many milliseconds.
+    /// The time `ms` milliseconds later. It stops at the highest timestamp.
     pub fn plus_ms(self, ms: u64) -> Self {
         Timestamp(self.0.saturating_add_unsigned(ms))
     }
 }
 
-/// The fence of a head. A write with an old one changes nothing.
+/// A number that rises with every owner of a head's runs. A write with an old epoch changes nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Epoch(pub u64);
 
-/// Counts the commits of a head, so that one whose answer was lost is never applied twice.
+/// The number of a head's commits. A commit that is sent again because its answer was lost is recognised by it and not applied twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seq(pub u64);

@@ -14,52 +14,53 @@ use crate::{
     manifest::AfterExecution,
 };
 
-/// One thing that happened outside.
+/// Something that happened outside the kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
-    /// A worker entered a leased run.
+    /// A worker entered a run that its agent is leased to.
     Entered(Opening),
-    /// The model thought, and has more to say.
+    /// The model finished reasoning and is about to write.
     Reasoned {
-        /// The thoughts, in order.
+        /// The pieces of reasoning, in order.
         reasoning: Vec<Reasoning>,
-        /// The signs of life that were announced before.
+        /// The heartbeats that were streamed before.
         chunks: ChunkLengths,
     },
     /// The model answered.
     Replied(Reply),
-    /// A try of the model call failed.
+    /// An attempt of the model call failed.
     AttemptFailed(Failure),
-    /// A result, or the deadline that stands for one.
+    /// A call has a result, or its deadline passed without one.
     Reported(Report),
-    /// A claimed call's lease ended without a result.
+    /// The lease of the tool service that had claimed the call ended without a result.
     LeaseEnded(CallNumber),
-    /// The model does not repeat what was announced of an earlier try: what stands, stands, and it goes on in another message.
+    /// An attempt did not repeat the text that an earlier attempt had streamed. The streamed text stays, and the model continues in another
+    /// message.
     Cut {
-        /// What was announced.
+        /// The text that was streamed before.
         streamed: StreamedText,
-        /// What the try used up that did not repeat it.
+        /// What the attempt used that did not repeat the text.
         spent: Spent,
     },
-    /// Somebody who reads along is owed a sign of life.
+    /// A reader follows the run and gets a heartbeat.
     Heartbeat,
-    /// Somebody wants the run to end.
+    /// A client or a person wants the run to end.
     Stopped {
-        /// Why, in their words.
+        /// The reason, as the client gave it. May be empty.
         reason: String,
-        /// What was announced and stands in no item yet.
+        /// Streamed text that is in no item yet.
         streamed: StreamedText,
     },
     /// The run has another owner than before.
     OwnerChanged(LostModelCall),
     /// A step or an executor of the run panicked.
     Panicked,
-    /// A person decided about something parked.
+    /// A person decided about a parked run or call.
     Answered(Decision),
 }
 
 impl Input {
-    /// A takeover from an owner that was not in the middle of a model call.
+    /// A takeover from an owner that had no model call in progress.
     pub fn owner_changed() -> Self {
         Input::OwnerChanged(LostModelCall::default())
     }
@@ -83,7 +84,7 @@ impl Input {
         }
     }
 
-    /// The call the input is about.
+    /// The call that the input is about.
     pub fn call(&self) -> Option<CallNumber> {
         match self {
             Input::Reported(report) => Some(report.call),
@@ -108,34 +109,34 @@ pub enum Opening {
     /// The model is asked.
     #[default]
     Ask,
-    /// A person's action: this call is made, and nothing else.
+    /// A person's action: this call is made, and no model is asked.
     Act(RequestedCall),
-    /// Calls that an earlier run of the conversation left behind, by the numbers they had there, are made first.
+    /// Calls that an earlier run of the conversation did not make are made first. Each comes with its number in that run.
     InheritCalls(Vec<(CallNumber, RequestedCall)>),
 }
 
-/// Words, and the pieces they were announced in.
+/// Streamed text, and the lengths of the chunks in which it was streamed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StreamedText {
-    /// The words.
+    /// The text.
     pub text: String,
-    /// Their boundaries; none if nothing was announced before the end.
+    /// The lengths of the chunks; empty if nothing was streamed.
     pub chunks: ChunkLengths,
 }
 
 impl StreamedText {
-    /// Whether not even a sign of life was announced.
+    /// Whether nothing was streamed, not even a heartbeat.
     pub fn is_empty(&self) -> bool {
         self.text.is_empty() && self.chunks.is_empty()
     }
 }
 
-/// What a lost owner left of a model call. Nothing, if it was not in the middle of one.
+/// What is known of the model call of a lost owner. The default, if the owner had no model call in progress.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LostModelCall {
-    /// What was announced and stands in no item yet.
+    /// Streamed text that is in no item yet.
     pub streamed: StreamedText,
-    /// Tokens of the call, estimated.
+    /// An estimate of the call's tokens.
     pub lost: u64,
 }
 
@@ -143,12 +144,12 @@ pub struct LostModelCall {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
-    /// It was done.
+    /// The reply is complete.
     #[default]
     Done,
-    /// It had used up the tokens it was given.
+    /// The model had used up the tokens that it was given.
     OutOfTokens,
-    /// Its provider would not let it go on.
+    /// The provider's content filter ended the reply.
     Filtered,
 }
 
@@ -158,40 +159,40 @@ impl Finish {
     }
 }
 
-/// A model's whole answer.
+/// The whole reply of a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reply {
-    /// What it thought before it spoke, as far as that is not on record.
+    /// Reasoning before the text, without the part that is in an item already.
     pub reasoning: Vec<Reasoning>,
-    /// What it streamed.
+    /// The text that the model streamed.
     pub text: String,
-    /// The pieces in which that was announced.
+    /// The lengths of the chunks in which the text was streamed.
     pub chunks: ChunkLengths,
-    /// Why it stopped.
+    /// Why the model stopped.
     pub finish: Finish,
-    /// What it thought between its words and its calls.
+    /// Reasoning between the text and the calls.
     pub afterthoughts: Vec<Reasoning>,
-    /// What it wants called, in its order.
+    /// The calls that the model requests, in its order.
     pub calls: Vec<RequestedCall>,
-    /// Tokens used.
+    /// Tokens of the call.
     pub usage: Usage,
-    /// Tokens that nobody told, estimated: of a call of the same try that came to nothing.
+    /// Estimated tokens of an earlier model call in this attempt, which failed and whose provider reported nothing.
     pub lost: u64,
     /// What else is known of the model call.
     pub model: ReplyFacts,
 }
 
 impl Reply {
-    /// What it used up.
+    /// What the reply used: reported tokens and estimated ones.
     pub fn spent(&self) -> Spent {
         Spent { usage: self.usage, lost: self.lost }
     }
 }
 
-/// A call as the model wrote it: nothing of it is trusted yet.
+/// A call as the model wrote it. Nothing of it has been checked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestedCall {
-    /// The provider's own id, sent back to it with the result.
+    /// The provider's own id of the call, which it expects back with the result.
     pub provider_id: String,
     /// The tool's name.
     pub tool: String,
@@ -199,39 +200,39 @@ pub struct RequestedCall {
     pub arguments: String,
 }
 
-/// Why a try of the model call gave no answer.
+/// Why an attempt of the model call gave no reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
-    /// A code for machines.
+    /// A code for programs.
     pub code: String,
-    /// What went wrong, as far as APIs tell causes apart.
+    /// The cause, as far as APIs distinguish causes.
     pub cause: FailureCause,
     /// A sentence for people.
     pub message: String,
     /// The pause that the provider asked for.
     pub retry_after_ms: Option<u64>,
-    /// When to try again; `None` if trying again is of no use.
+    /// When to make another attempt; `None` if another attempt is of no use.
     pub retry_at: Option<Timestamp>,
-    /// The model that the next try turns to, if it is another one of the same name.
+    /// The model of the next attempt, if it is another one with the same configured name.
     pub fallback: Option<String>,
-    /// Tokens used up all the same.
+    /// What the attempt used although it failed.
     pub spent: Spent,
-    /// What was announced so far and stands in no item yet.
+    /// Streamed text that is in no item yet.
     pub streamed: StreamedText,
 }
 
-/// A call's result, whose content is stored already.
+/// The result of a call, whose content is stored already.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Whose result.
+    /// The call that the result belongs to.
     pub call: CallNumber,
-    /// Who says so.
+    /// Whether the tool or the call's deadline gave the result.
     pub cause: ReportCause,
-    /// How it ended.
+    /// How the call ended.
     pub status: TaskStatus,
-    /// The content.
+    /// The item with the content.
     pub item: ItemId,
-    /// What should follow, if the report says.
+    /// What follows, if the report says. Otherwise the tool's declaration decides.
     pub after: Option<AfterExecution>,
 }
 
@@ -244,29 +245,29 @@ pub enum ReportCause {
     Deadline,
 }
 
-/// What a person decides about something parked.
+/// What a person decides about a parked run or call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
-    /// The call did run: this is its result.
+    /// The call did run, and this is its result.
     Record {
-        /// Which call.
+        /// The parked call.
         call: CallNumber,
-        /// How it ended.
+        /// How the call ended.
         status: TaskStatus,
-        /// The content of its result.
+        /// The item with the content of its result.
         item: ItemId,
     },
     /// The call did not run, or may run again.
     Release {
-        /// Which call.
+        /// The parked call.
         call: CallNumber,
     },
-    /// The model is told that the outcome is unknown.
+    /// The model gets a result that says that the outcome is unknown.
     Tell {
-        /// Which call.
+        /// The parked call.
         call: CallNumber,
     },
-    /// The whole run may go on.
+    /// The whole run may continue.
     Unpark,
 }
 
@@ -279,13 +280,13 @@ impl Decision {
     }
 }
 
-/// New content a step made. It is stored with the commit and never changes.
+/// Content that a step created. It is stored with the commit and never changes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewItem {
-    /// Its id.
+    /// The id of the item.
     pub id: ItemId,
-    /// What it is.
+    /// The kind of the item, which decides the shape of the content.
     pub kind: crate::content::ItemKind,
-    /// The bytes: JSON, kept as they came.
+    /// The content: JSON. Bytes from outside are kept unchanged.
     pub content: Bytes,
 }

@@ -1,26 +1,26 @@
-//! What a run may do, pinned when it is accepted: resuming never widens rights.
+//! The manifest: what a run may do. It is recorded when the run is accepted, and resuming the run never widens it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{budget::Budgets, ids::ToolName};
 
-/// Everything a run is allowed and told, stored once per distinct content.
+/// What a run may do, and what its model is given. Stored once per distinct content.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The shape of this record, read upward by later versions.
+    /// The version of this record's shape. Later versions read earlier ones.
     pub version: u16,
-    /// Which policy decides the iterations.
+    /// The policy that decides what an iteration does.
     pub policy: PolicyName,
     /// The model's configured name.
     pub model: String,
-    /// What the model is told before everything else.
+    /// The instructions that the model reads before everything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
-    /// The tools the model may call. A name that is not here is refused.
+    /// The tools that the model may call. A call of any other name is refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolSpec>,
-    /// What the run may use up.
+    /// The limits on what the run may use.
     pub budgets: Budgets,
     /// What the deliverable must contain, if the request asked for fields.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -28,28 +28,29 @@ pub struct Manifest {
     /// Whether the model may call tools, must, or must not.
     #[serde(default, skip_serializing_if = "ToolChoice::is_auto")]
     pub choice: ToolChoice,
-    /// The only tools that are run; the model still sees the others. Empty is no limit.
+    /// The only tools whose calls are made; the model still sees the others. Empty if there is no such limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed: Vec<ToolName>,
-    /// Whether an iteration makes one call at the most.
+    /// Whether an iteration makes at most one call.
     #[serde(default, skip_serializing_if = "is_false")]
     pub one_call: bool,
-    /// Calls of ours beyond so many are refused, and the model is told; the run goes on.
+    /// The highest number of calls that the engine makes or hands to tool services. Further calls get an error result, and the run
+    /// continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_max: Option<u32>,
-    /// Servers whose tools the run may call.
+    /// Tool servers whose tools the run may call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<ToolServer>,
-    /// How the model should answer: an object in the words of the Responses protocol, which a provider puts into its own.
+    /// Sampling and format parameters for the model: an object in the shape of the Responses API, which a provider translates to its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Value>,
-    /// The tools as the request declared them, for whoever has to repeat them.
+    /// The tools as the request declared them, so that an answer can repeat them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub declared: Vec<Value>,
-    /// Whether the model's words are announced while they come.
+    /// Whether the model's text is streamed to readers while it arrives.
     #[serde(default, skip_serializing_if = "is_false")]
     pub announced: bool,
-    /// Whether what the model reads is summed up.
+    /// Whether a prompt that is too long is replaced by a summary.
     #[serde(default, skip_serializing_if = "Compaction::is_off")]
     pub compaction: Compaction,
 }
@@ -59,10 +60,10 @@ fn is_false(flag: &bool) -> bool {
 }
 
 impl Manifest {
-    /// The version this code writes.
+    /// The version that this code writes.
     pub const VERSION: u16 = 1;
 
-    /// A manifest that allows nothing but to ask a model, for so many iterations.
+    /// A manifest without tools and other settings: the model answers within `budgets`.
     pub fn plain(model: impl Into<String>, budgets: Budgets) -> Self {
         Manifest {
             version: Manifest::VERSION,
@@ -84,7 +85,7 @@ impl Manifest {
         }
     }
 
-    /// Whether the engine itself gets any of the calls done.
+    /// Whether the engine makes any of the calls itself or hands them to tool services.
     pub fn runs_tools(&self) -> bool {
         self.choice != ToolChoice::None && self.tools.iter().any(|tool| tool.route != Route::Client)
     }
@@ -95,83 +96,83 @@ impl Manifest {
     }
 }
 
-/// The policies that ship.
+/// The policies that exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PolicyName {
-    /// Infer, run the calls, feed the results back, until the model answers.
+    /// Asks the model, makes its calls, gives it the results, and repeats that until the model answers.
     Respond,
 }
 
-/// One tool as the run sees it.
+/// A tool as the run sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
-    /// What the model calls it.
+    /// The name by which the model calls it.
     pub name: ToolName,
-    /// What the model reads about it.
+    /// The description that the model reads.
     pub description: String,
-    /// JSON Schema of its arguments.
+    /// JSON Schema of the arguments.
     pub parameters: Value,
-    /// Who runs it.
+    /// Who executes the calls.
     pub route: Route,
-    /// What a repeated start would do.
+    /// What repeating a call would do.
     pub effect: EffectClass,
-    /// What the run does once the result is there, unless the result says otherwise.
+    /// What follows a result, unless the result itself asks for something else.
     pub after_execution: AfterExecution,
-    /// How long a result may take.
+    /// How long a call may wait for its result, in milliseconds.
     pub deadline_ms: u64,
-    /// Whether the model's provider should hold it to its schema, if the request says.
+    /// Whether the provider should hold the model to the schema. `None` if the request does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
-    /// Where it is found, if a server offers it.
+    /// The tool server that has the tool, if one has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<Remote>,
 }
 
-/// A tool of a server.
+/// The address of a tool on a tool server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remote {
-    /// The server's label.
+    /// The label of the server.
     pub server: String,
-    /// What the server calls the tool.
+    /// The name of the tool on that server.
     pub name: String,
 }
 
 /// A server that offers tools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolServer {
-    /// What the run calls it.
+    /// The label of the server in this run.
     pub label: String,
-    /// Where it comes from.
+    /// Where the server's address and credentials come from.
     pub source: ServerSource,
 }
 
-/// Where a tool server comes from.
+/// Where the address and the credentials of a tool server come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerSource {
-    /// The configuration has it, under its label.
+    /// From the configuration, under the label.
     Configured,
-    /// The request brought it along.
+    /// From the request.
     Declared {
-        /// Its address without a query, which may be a credential.
+        /// The address without its query, because a query may be a credential.
         url: String,
-        /// What it is shown, sealed: headers, credentials, and the whole address if it has a query.
+        /// Headers, credentials, and the whole address if it has a query, sealed for the tenant.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sealed: Option<String>,
     },
 }
 
-/// Whether a run sums up what its model reads.
+/// Whether a run replaces the beginning of what its model reads by a summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compaction {
-    /// No: too much to read ends it.
+    /// Never: a prompt that is too long ends the run.
     #[default]
     Off,
-    /// When it is too much for the model: then the run goes on from the summary.
+    /// When a prompt is too long for the model. The run continues from the summary.
     Auto,
-    /// At once: the summary is what the run is for.
+    /// At once. The summary is the run's deliverable.
     Only,
 }
 
@@ -185,14 +186,14 @@ impl Compaction {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
-    /// As it likes.
+    /// The model decides.
     #[default]
     Auto,
-    /// It must not; if it does all the same, nothing is run.
+    /// It must not. Calls that it requests all the same are not made.
     None,
-    /// It must call some tool.
+    /// It must call at least one tool.
     Required,
-    /// It must call this one.
+    /// It must call this tool.
     Tool(ToolName),
 }
 
@@ -202,58 +203,58 @@ impl ToolChoice {
     }
 }
 
-/// Who runs a tool.
+/// Who executes the calls of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Route {
-    /// An executor of this process.
+    /// An executor in the server process.
     InProcess,
-    /// A service of the user's, which claims the call and reports the result.
+    /// A tool service of the operator, which claims the call and reports the result.
     External,
-    /// The client: the call ends the run.
+    /// The client. Such a call ends the run.
     Client,
 }
 
-/// What a second start of the same call would do; decides what a crash in the middle means.
+/// What a second start of the same call would do. It decides what happens to a call whose owner crashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EffectClass {
-    /// Nothing changes outside: cut by a crash it simply starts again.
+    /// It changes nothing outside. A call that a crash interrupted starts again.
     Read,
-    /// The same key has the same effect once: it starts again with its key.
+    /// A repetition with the same key has no further effect. A call that a crash interrupted starts again with its key.
     Idempotent,
-    /// It must not start twice: cut by a crash it waits for a person.
+    /// It may act twice. A call that a crash interrupted is parked until a person decides.
     Write,
 }
 
-/// What the run does after a call's result.
+/// What follows the result of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AfterExecution {
     /// The result goes back to the model.
     #[default]
     Suspend,
-    /// The result is the run's end.
+    /// The result ends the run.
     Terminate,
 }
 
 impl AfterExecution {
-    /// Whether it is the usual way, which records leave out.
+    /// Whether it is the default, which stored records leave out.
     pub(crate) fn is_suspend(&self) -> bool {
         *self == AfterExecution::Suspend
     }
 }
 
-/// One field the deliverable should have.
+/// A field that the deliverable should have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ResultField {
-    /// Its name.
+    /// The name of the field.
     pub name: String,
-    /// What the model reads about it.
+    /// The description that the model reads.
     #[serde(default)]
     pub description: String,
-    /// Whether the deliverable is refused without it.
+    /// Whether a deliverable without this field is refused.
     #[serde(default)]
     pub required: bool,
 }

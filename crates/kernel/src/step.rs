@@ -242,17 +242,17 @@ impl<'a, 'm> Draft<'a, 'm> {
         }
         match self.policy.replied(self.run(), self.manifest, &reply) {
             Move::Act(planned) => self.act(reply, planned),
-            Move::Remind(words) => self.remind(reply, words),
+            Move::Remind(text) => self.remind(reply, text),
             Move::Finish(ending) => self.answer(reply, ending),
         }
         Ok(())
     }
 
     /// The reply lacks something that the run requires: its text stays, an instruction says what is missing, and another iteration starts.
-    fn remind(&mut self, mut reply: Reply, words: String) {
+    fn remind(&mut self, mut reply: Reply, text: String) {
         let (before, ended) = (self.appended(), reply.take_end());
         self.append_new(ItemKind::Thought, content::thought(reply.text));
-        self.append_new(ItemKind::Instruction, content::encode(&content::Instruction::Text(words)));
+        self.append_new(ItemKind::Instruction, content::encode(&content::Instruction::Text(text)));
         self.record_reply(before, ended, Vec::new());
         self.start_iteration();
     }
@@ -325,8 +325,8 @@ impl<'a, 'm> Draft<'a, 'm> {
         let Spent { usage, lost } = spent;
         self.record(Event::AttemptFailed { code: code.clone(), cause, retry_after_ms, retry_at, usage, lost, fallback });
         if retry_at.is_none() {
-            let words = format!("the model could not be called: {message}");
-            self.end(Ending { status: TaskStatus::Failed, reason: EndReason::ModelFailed(code), deliverable: Delivery::Text(words) });
+            let text = format!("the model could not be called: {message}");
+            self.end(Ending { status: TaskStatus::Failed, reason: EndReason::ModelFailed(code), deliverable: Delivery::Text(text) });
             return Ok(());
         }
         match breach {
@@ -405,8 +405,8 @@ impl<'a, 'm> Draft<'a, 'm> {
             }
             Decision::Tell { call } => {
                 parked(self, call)?;
-                let words = "nobody knows whether this call took effect; check before you call it again";
-                self.give_result(call, TaskStatus::Failed, "outcome_unknown", words);
+                let text = "nobody knows whether this call took effect; check before you call it again";
+                self.give_result(call, TaskStatus::Failed, "outcome_unknown", text);
             }
             Decision::Release { call } => {
                 let open = parked(self, call)?;
@@ -423,8 +423,8 @@ impl<'a, 'm> Draft<'a, 'm> {
         if !streamed.is_empty() && matches!(self.run().phase, Phase::Thinking { .. }) {
             self.cut(streamed, Spent::default(), AfterCut::Ends);
         }
-        let words = if reason.is_empty() { "stopped".to_owned() } else { format!("stopped: {reason}") };
-        self.end(Ending { status: TaskStatus::Canceled, reason: EndReason::Stopped, deliverable: Delivery::Text(words) });
+        let text = if reason.is_empty() { "stopped".to_owned() } else { format!("stopped: {reason}") };
+        self.end(Ending { status: TaskStatus::Canceled, reason: EndReason::Stopped, deliverable: Delivery::Text(text) });
         Ok(())
     }
 

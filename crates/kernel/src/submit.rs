@@ -1,4 +1,5 @@
-//! `submit_result`, the built-in tool by which a model hands in named fields. It is never a command and needs no registration.
+//! `submit_result`: the built-in tool with which a model hands in named fields. It is never sent to a tool service and needs no
+//! registration.
 
 use std::collections::BTreeMap;
 
@@ -10,22 +11,22 @@ use crate::{
     manifest::ResultField,
 };
 
-/// The tool's name.
+/// The name of the tool.
 pub const SUBMIT_RESULT: &str = "submit_result";
 
-/// What the model reads about the tool: one property per wanted field.
+/// The JSON Schema that the model reads: one property for each wanted field.
 pub fn tool_schema(fields: &[ResultField]) -> Value {
     let properties: BTreeMap<&str, Value> =
         fields.iter().map(|field| (field.name.as_str(), json!({ "description": field.description }))).collect();
     json!({ "type": "object", "properties": properties, "required": required(fields) })
 }
 
-/// The names of the fields that must be there.
+/// The names of the required fields.
 pub(crate) fn required(wanted: &[ResultField]) -> Vec<&str> {
     wanted.iter().filter(|field| field.required).map(|field| field.name.as_str()).collect()
 }
 
-/// The deliverable that these arguments make, or what the model should mend.
+/// The deliverable that these arguments make. The error says what the model should correct.
 pub(crate) fn deliverable(wanted: &[ResultField], arguments: &str) -> Result<Bytes, String> {
     let given: BTreeMap<String, &RawValue> =
         serde_json::from_str(arguments).map_err(|_| "the arguments are not a JSON object of fields".to_owned())?;

@@ -9,7 +9,7 @@ use crate::{anthropic, exchange::Exchange, openai_chat, openai_responses, upstre
 
 /// The protocol of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum ProviderProtocol {
     /// Chat Completions.
     Chat,
     /// Responses.
@@ -18,16 +18,16 @@ pub enum Protocol {
     Messages,
 }
 
-impl Protocol {
+impl ProviderProtocol {
     /// The model events that a call would produce from this answer.
     pub fn read(self, response: Response) -> ModelStream {
         let (name, url) = ("fuzzed".to_owned(), "http://127.0.0.1/v1".to_owned());
         let limit = Duration::from_secs(120);
         let upstream = Arc::new(Upstream { name, url, setting: None, first_byte: limit, idle: limit, secrets: Vec::new() });
         match self {
-            Protocol::Chat => Exchange::answered(upstream, response, openai_chat::Answer::new(0)),
-            Protocol::Responses => Exchange::answered(upstream, response, openai_responses::Answer::new(0)),
-            Protocol::Messages => Exchange::answered(upstream, response, anthropic::Answer::new(0)),
+            ProviderProtocol::Chat => Exchange::answered(upstream, response, openai_chat::Answer::new(0)),
+            ProviderProtocol::Responses => Exchange::answered(upstream, response, openai_responses::Answer::new(0)),
+            ProviderProtocol::Messages => Exchange::answered(upstream, response, anthropic::Answer::new(0)),
         }
     }
 }

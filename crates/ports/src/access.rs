@@ -1,11 +1,11 @@
-//! Which tenants may use what the configuration has.
+//! Which tenants may use an entry of the configuration.
 
 use std::collections::BTreeSet;
 
 use windlass_kernel::Tenant;
 
-/// The tenants that may use an entry of the configuration: an agent, a tool, a tool server or a model. To all others the entry looks
-/// unknown.
+/// The tenants that may use an entry of the configuration: an agent, a tool, a tool server or a model. For all others the entry does not
+/// exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Tenants {
     /// Every tenant.

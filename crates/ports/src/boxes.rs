@@ -1,45 +1,45 @@
-//! Boxes that are packed, and how much content may be read or packed together.
+//! Boxes that are made of other boxes, and limits on how much content is read or packed at once.
 
 use windlass_kernel::{BoxId, BoxRange, NewItem, Tenant};
 
 use crate::store::RequestKey;
 
-/// A box to be made out of others and of new items.
+/// A box to be made of ranges of other boxes and of new items.
 #[derive(Clone, Debug)]
 pub struct NewPack {
-    /// Whose box it is.
+    /// The tenant that owns the box.
     pub tenant: Tenant,
-    /// Its id. A box of the tenant that has this id is the answer to the same request made before.
+    /// The id of the box. If the tenant has a box with this id, the same request was made before, and that box is its answer.
     pub id: BoxId,
-    /// What it repeats, in this order.
+    /// The ranges whose items the box repeats, in this order.
     pub from: Vec<BoxRange>,
-    /// What stands behind that.
+    /// New items, which follow the repeated ones.
     pub items: Vec<NewItem>,
-    /// Under which key the client may repeat the request.
+    /// The key under which the client may repeat the request.
     pub key: Option<RequestKey>,
-    /// How much the box may hold.
+    /// How much content the box may have.
     pub limit: ContextSize,
 }
 
-/// What became of a request to pack a box.
+/// The outcome of a request to pack a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packed {
-    /// The box is there.
+    /// The box exists now.
     Done(BoxRange),
-    /// The tenant lacks one of the boxes.
+    /// The tenant does not have one of the boxes.
     UnknownBox,
-    /// The box would hold more than the limit allows.
+    /// The box would have more content than the limit allows.
     TooLarge,
-    /// The key was used for another request.
+    /// The key was used for a different request.
     KeyReused,
 }
 
-/// An amount of content: how much a range stands for, or how much may be read or packed together.
+/// An amount of content: the size of a range, or a limit on what is read or packed at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContextSize {
-    /// Items.
+    /// The number of items.
     pub items: u64,
-    /// Bytes of their content.
+    /// The bytes of their content.
     pub bytes: u64,
 }
 
@@ -50,7 +50,7 @@ impl ContextSize {
     /// No limit: for content that was limited when it was stored.
     pub const UNLIMITED: Self = ContextSize { items: u64::MAX, bytes: u64::MAX };
 
-    /// Both together.
+    /// The sum of both.
     pub fn plus(self, other: Self) -> Self {
         ContextSize { items: self.items.saturating_add(other.items), bytes: self.bytes.saturating_add(other.bytes) }
     }
@@ -61,7 +61,7 @@ impl ContextSize {
         self.bytes.saturating_add(self.items.saturating_mul(Self::PROMPT_BYTES_PER_ITEM))
     }
 
-    /// Whether neither items nor bytes are more than a limit allows.
+    /// Whether neither the items nor the bytes exceed the limit.
     pub fn is_within(self, limit: Self) -> bool {
         self.items <= limit.items && self.bytes <= limit.bytes
     }

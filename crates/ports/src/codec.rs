@@ -1,4 +1,4 @@
-//! How journal events, run states and manifests are spelled in a store: JSON, with the version beside it.
+//! How a store encodes journal events, run states and manifests: JSON, with the version beside it.
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
@@ -6,10 +6,10 @@ use windlass_kernel::{Event, Manifest, Run, Tenant};
 
 use crate::{request::PinnedManifest, store::StoreError};
 
-/// The version written beside every event and state.
+/// The version that is stored beside every event and state.
 pub const VERSION: u16 = 1;
 
-/// An event as a kind and a body that does not repeat the kind.
+/// Encodes an event as its kind and a body without the kind.
 pub fn encode_event(event: &Event) -> (&'static str, Vec<u8>) {
     let kind = event.kind();
     let whole = serde_json::to_vec(event).expect("events have string keys and no failing serialiser");
@@ -21,7 +21,7 @@ pub fn encode_event(event: &Event) -> (&'static str, Vec<u8>) {
     (kind, body)
 }
 
-/// Reads what `encode_event` wrote.
+/// Decodes what `encode_event` made.
 pub fn decode_event(kind: &str, version: u16, body: &[u8]) -> Result<Event, StoreError> {
     check_version("an event", version)?;
     let rest = body.strip_prefix(b"{").ok_or_else(|| StoreError::Corrupt(format!("the body of a {kind} event is no object")))?;
@@ -33,24 +33,24 @@ pub fn decode_event(kind: &str, version: u16, body: &[u8]) -> Result<Event, Stor
     serde_json::from_slice(&whole).map_err(|error| StoreError::Corrupt(format!("a {kind} event cannot be read: {error}")))
 }
 
-/// A run's state, folded.
+/// Encodes the state of a run.
 pub fn encode_run(run: &Run) -> Vec<u8> {
     serde_json::to_vec(run).expect("a run has string keys and no failing serialiser")
 }
 
-/// Reads what `encode_run` wrote.
+/// Decodes what `encode_run` made.
 pub fn decode_run(version: u16, body: &[u8]) -> Result<Run, StoreError> {
     check_version("a run's state", version)?;
     serde_json::from_slice(body).map_err(|error| StoreError::Corrupt(format!("a run's state cannot be read: {error}")))
 }
 
-/// Pins a manifest under the hash of its bytes.
+/// Encodes a manifest and hashes its bytes, which are stored under that hash.
 pub fn pin_manifest(manifest: Manifest) -> PinnedManifest {
     let body: Bytes = serde_json::to_vec(&manifest).expect("a manifest has string keys and no failing serialiser").into();
     PinnedManifest { hash: Sha256::digest(&body).into(), body, manifest: manifest.into() }
 }
 
-/// Reads a pinned manifest.
+/// Decodes a stored manifest.
 pub fn decode_manifest(body: &[u8]) -> Result<Manifest, StoreError> {
     let manifest: Manifest =
         serde_json::from_slice(body).map_err(|error| StoreError::Corrupt(format!("a manifest cannot be read: {error}")))?;
@@ -58,7 +58,7 @@ pub fn decode_manifest(body: &[u8]) -> Result<Manifest, StoreError> {
     Ok(manifest)
 }
 
-/// The hash an item's content is checked by when it is read: the first half of its SHA-256.
+/// The hash by which the content of an item is checked when it is read: the first half of its SHA-256.
 pub fn content_hash(content: &[u8]) -> [u8; 16] {
     let whole: [u8; 32] = Sha256::digest(content).into();
     let mut half = [0; 16];
@@ -66,11 +66,11 @@ pub fn content_hash(content: &[u8]) -> [u8; 16] {
     half
 }
 
-/// An idempotency key as stores keep it: the hexadecimal SHA-256 of the tenant and the key. Only equality matters, and a key may be
+/// An idempotency key as stores keep it: the hexadecimal SHA-256 of the tenant and the key. Stores only compare keys, and a key may be
 /// content of its request, which must not outlive the run.
 pub fn key_hash(tenant: &Tenant, key: &str) -> String {
     let mut hasher = Sha256::new();
-    // The length keeps a tenant and a key from being taken for another tenant and another key.
+    // The length separates the tenant from the key: no other tenant and key can give the same bytes.
     hasher.update((tenant.as_str().len() as u64).to_be_bytes());
     hasher.update(tenant.as_str().as_bytes());
     hasher.update(key.as_bytes());
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_is_not_guessed_at() {
+    fn a_newer_version_is_refused() {
         assert!(matches!(decode_event("leased", VERSION + 1, b"{}"), Err(StoreError::Corrupt(_))));
     }
 }

@@ -1,7 +1,7 @@
-//! Conversations: lists of what was said that several runs go on from, one after the other.
+//! Conversations: lists of items that several runs extend, one after the other.
 //!
-//! A conversation owns no content of its own: it knows the box that the next run begins after, and which runs and boxes that came from.
-//! Its runs have one agent, so that the head which leases one of them at a time is the lock.
+//! A conversation has no content of its own. It records the box range that the next run continues from, and the runs and boxes that the
+//! range came from. All its runs have one agent, whose head is leased to one run at a time: that is the lock of the conversation.
 
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, AgentName, BoxId, BoxRange, ConversationId, ItemId, NewItem, RunId, Tenant, Timestamp};
@@ -11,95 +11,96 @@ pub fn conversation_agent(tenant: &Tenant, id: ConversationId) -> AgentKey {
     AgentKey { tenant: tenant.clone(), agent: AgentName::from(id.to_string().as_str()) }
 }
 
-/// A run's place in a conversation, as whoever asks for it found the conversation.
+/// The conversation of a new run, in the state in which the request found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InConversation {
-    /// Which.
+    /// The id of the conversation.
     pub id: ConversationId,
-    /// How far the conversation was.
+    /// The version of the conversation that the request was built on.
     pub version: u64,
-    /// Whether a run of it was going on. Then this one has to wait, and what stands before it is known when it begins.
+    /// Whether a run of the conversation was active then. The new run has to wait in that case, and its context is only known when it
+    /// begins.
     pub is_busy: bool,
-    /// Whether it may wait.
+    /// Whether the new run may wait.
     pub may_wait: bool,
 }
 
 /// A conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConversationView {
-    /// Its id.
+    /// The id of the conversation.
     pub id: ConversationId,
-    /// When it was begun.
+    /// When the conversation was created.
     pub created_at: Timestamp,
-    /// What its door wants to know again.
+    /// Data of the door, which the store does not interpret.
     pub metadata: Bytes,
-    /// How often what is said in it has changed.
+    /// A number that rises with every change of the items.
     pub version: u64,
-    /// How many items it has.
+    /// The number of items in the conversation.
     pub items: u32,
-    /// What the next run begins after; nothing if nothing was said.
+    /// The range that the next run continues from. `None` while the conversation is empty.
     pub tail: Option<BoxRange>,
-    /// Items of its parts that were taken out.
+    /// Items that were removed from the conversation.
     pub gone: Vec<ItemId>,
-    /// Whether a run of it is going on.
+    /// Whether a run of the conversation has not ended.
     pub is_busy: bool,
 }
 
-/// Where a stretch of a conversation comes from.
+/// The source of a part of a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What a run was given and what it said.
+    /// The input and the output of a run.
     Run(RunId),
-    /// What somebody put in.
+    /// Items that a client added.
     Items(BoxId),
 }
 
-/// What becomes of a conversation, beside what its runs do.
+/// A change of a conversation that is not made by a run.
 #[derive(Clone, Debug)]
 pub enum ConversationChange {
-    /// It begins, with these items.
+    /// The conversation is created, with these items.
     Begin {
-        /// What its door wants to know again.
+        /// Data of the door, which the store does not interpret.
         metadata: Bytes,
-        /// The box for the items.
+        /// The id of the box that gets the items.
         id: BoxId,
         /// The items.
         items: Vec<NewItem>,
     },
-    /// Its door wants to know something else again.
+    /// The data of the door is replaced.
     Describe {
-        /// What.
+        /// The new data.
         metadata: Bytes,
     },
-    /// Something is put in.
+    /// Items are added.
     Add {
-        /// The box for the items, if there is none they can stand in.
+        /// The id for a box that gets the items, if they do not fit into an existing one.
         id: BoxId,
         /// The items.
         items: Vec<NewItem>,
-        /// How many items it may have then.
+        /// The number of items that the conversation may have afterwards.
         items_max: u32,
     },
-    /// Items are taken out: nobody goes on from them any more.
+    /// Items are removed: later runs do not read them.
     Remove {
-        /// The box for what stays.
+        /// The id for a box that gets the items that remain.
         id: BoxId,
-        /// Which items.
+        /// The removed items.
         items: Vec<ItemId>,
     },
-    /// It is forgotten. Its runs are not.
+    /// The conversation is deleted. Its runs stay.
     End,
 }
 
-/// What became of a wish to change a conversation.
+/// The outcome of a change of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Conversed {
-    /// It is as it was wished to be.
+    /// The change is stored, now or by an earlier request.
     Done(ConversationView),
-    /// There is none of that id.
+    /// There is no conversation with this id.
     Unknown,
-    /// A run of it is going on. Nothing has changed.
+    /// A run of the conversation has not ended. Nothing has changed.
     Busy,
-    /// There is no room for so many items. Nothing has changed.
+    /// The conversation would have too many items. Nothing has changed.
     Full,
 }

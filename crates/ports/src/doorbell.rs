@@ -1,23 +1,24 @@
-//! A hint that there is work. It carries no meaning: losing every ring costs latency, never work.
+//! Doorbells: hints that there is work. A ring carries no meaning; losing it costs time, never work.
 
 use windlass_kernel::{AgentKey, RunId, Tenant, ToolName};
 
-/// What one process tells the others. Equal rings say no more than one of them.
+/// What a process rings to the others. Several equal rings have the effect of one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ring {
-    /// Something was committed for the agent: whoever follows it may read on, and whoever holds its run may have lost it.
+    /// Something was committed for the agent. A reader that follows it can read on, and a worker that has its run in memory may no longer
+    /// own it.
     Agent(AgentKey),
-    /// Somebody should look at the agent: the one who rings will not.
+    /// The agent needs a worker, and the process that rings will not start one.
     Work(AgentKey),
-    /// A call of the tool may have become claimable.
+    /// A call of the tool may be claimable now.
     Tool(Tenant, ToolName),
-    /// Somebody who follows the agent's run has heard nothing for a while, since its journal had so many events: whoever works on it
-    /// should give a sign of life.
+    /// A reader that follows the agent's run has received nothing for a while. The number is the length of the journal that it knows. The
+    /// worker that owns the run should send a heartbeat.
     Quiet(AgentKey, RunId, u64),
 }
 
-/// Reaches the other processes that share this one's store.
+/// Reaches the other processes that use the same store.
 pub trait Doorbell: Send + Sync {
-    /// Rings. Never blocks and never fails: a ring that cannot be delivered is dropped.
+    /// Rings. Never blocks and never fails: a ring that can't be delivered is dropped.
     fn ring(&self, ring: Ring);
 }

@@ -1,46 +1,47 @@
-//! Tools that run in this process.
+//! Tools that run in the server process.
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{AfterExecution, CallKey, EffectClass, TaskStatus, Tenant, Timestamp, ToolName};
 
-/// Runs tools in this process. An executor cannot fail a run: a tool's failure is data for the model.
+/// Runs tools in the server process. An executor can't fail a run: a tool's failure is data for the model.
 #[async_trait]
 pub trait Executor: Send + Sync {
-    /// Whether this executor runs the tool. Asked once per run, when its tools are pinned.
+    /// Whether this executor has the tool. Called once per run, when the tools of the run are recorded.
     fn accepts(&self, tool: &ToolName) -> bool;
 
-    /// What a repeated start would do; decides what a crash in the middle means.
+    /// What repeating a call would do. It decides what happens to a call that a crash interrupted.
     fn effect(&self, tool: &ToolName) -> EffectClass;
 
-    /// Runs one call. Dropping the future calls it off.
+    /// Runs one call. Dropping the future cancels the call.
     async fn run(&self, call: ToolCall) -> ToolReport;
 }
 
 /// One call to be run.
 #[derive(Clone, Debug)]
 pub struct ToolCall {
-    /// Whose call.
+    /// The tenant that owns the run.
     pub tenant: Tenant,
     /// The call, which is also its idempotency key: the same on every attempt.
     pub key: CallKey,
-    /// What is called.
+    /// The name of the tool.
     pub tool: ToolName,
     /// The arguments: valid JSON.
     pub arguments: String,
-    /// When the result is given up.
+    /// The deadline of the call.
     pub deadline: Timestamp,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone, Debug)]
 pub struct ToolReport {
-    /// How it ended.
+    /// How the call ended.
     pub status: TaskStatus,
     /// The result: valid JSON, kept byte for byte.
     pub result: Bytes,
-    /// What should follow, if the tool says.
+    /// What follows, if the tool says.
     pub after: Option<AfterExecution>,
-    /// The class of the failure, for the log; `None` if the tool itself answered. Words of the code alone: the result may be content.
+    /// The class of the failure, for the log; `None` if the tool itself answered. It is a fixed text of the code, because the result may be
+    /// content.
     pub failure: Option<&'static str>,
 }

@@ -1,7 +1,7 @@
-//! What the engine needs from the world, as traits, and the plain data they exchange.
+//! The traits through which the engine uses the outside, and the plain data that they exchange.
 //!
-//! A port's documentation states what is true once a method returns. Nothing here does I/O, and nothing here knows which
-//! database, provider or protocol is behind a trait.
+//! The documentation of a port states what is true once a method returns. Nothing here does I/O, and nothing here knows which database,
+//! provider or protocol is behind a trait.
 
 mod access;
 mod boxes;
@@ -12,6 +12,7 @@ mod executor;
 mod lists;
 mod meter;
 mod model;
+mod names;
 mod open_requests;
 mod publisher;
 mod reports;
@@ -23,7 +24,6 @@ mod store;
 mod tenant;
 mod usage;
 mod views;
-mod words;
 mod world;
 
 pub use access::Tenants;
@@ -34,6 +34,7 @@ pub use executor::{Executor, ToolCall, ToolReport};
 pub use lists::{AgentSummary, INSTRUCTION_BYTES_MAX, INSTRUCTION_ITEMS_MAX, ListedRun, RUNS_COUNTED_MAX, RunPage, RunScan, RunSet};
 pub use meter::{EndedRun, Fact, Meter, ModelCalled, NoMeter, QuotaKind, StoreFailure};
 pub use model::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream, ModelTool, Models, Retry};
+pub use names::{CallStatus, CommitKind, MessageKind, MessageStatus};
 pub use open_requests::{LostRequest, OpenRequest, ReaderOutcome, ReaderRecord, RequestHash};
 pub use publisher::{Published, Publisher, Subject};
 pub use reports::{NewReport, Taken};
@@ -48,5 +49,4 @@ pub use store::{
 pub use tenant::{TenantCursor, TenantErasure};
 pub use usage::{Day, ItemBytes, ItemScan, RunUsage, UsageGroup, UsageKey, UsageQuery, UsageRow, UsageSums};
 pub use views::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, Passage, RunStatus, RunView, StoreTotals, Views};
-pub use words::{CallStatus, CommitKind, MessageKind, MessageStatus};
 pub use world::{Clock, Ids};

@@ -1,75 +1,75 @@
-//! What lists of runs and agents are made of.
+//! The data that lists of runs and agents consist of.
 
 use windlass_kernel::{AgentKey, AgentName, RunId, Timestamp};
 
 use crate::views::{RunStatus, RunView};
 
-/// Bytes of an instruction that a list reads.
+/// The bytes of an instruction that a list reads at most.
 pub const INSTRUCTION_BYTES_MAX: usize = 2_048;
 
-/// Items at the end of a box among which the newest instruction is looked for.
+/// The newest instruction is looked for among this many items at the end of a box.
 pub const INSTRUCTION_ITEMS_MAX: usize = 16;
 
-/// Runs of one agent that are counted at the most.
+/// The runs of one agent are counted up to this number.
 pub const RUNS_COUNTED_MAX: usize = 10_000;
 
-/// Which runs are read, and how many.
+/// A question for one page of a tenant's runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunScan {
-    /// Which of the tenant's runs.
+    /// The set of runs that are read.
     pub set: RunSet,
-    /// Only runs whose id is below this one: ids are ordered by time, so these are older.
+    /// Only runs with an id below this one are read. Ids are ordered by time, so these runs are older.
     pub below: Option<RunId>,
-    /// Rows that are read at the most.
+    /// The number of rows that are read at most.
     pub limit: usize,
 }
 
-/// A set of runs that an index leads to.
+/// A set of runs that an index supports.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RunSet {
-    /// All of them.
+    /// All runs of the tenant.
     All,
-    /// Those that have not ended.
+    /// The runs that have not ended.
     Open,
-    /// Those of a named agent.
+    /// The runs of a named agent.
     Named(AgentName),
 }
 
 /// A page of runs.
 #[derive(Clone, Debug)]
 pub struct RunPage {
-    /// The runs, newest first. There may be fewer than were read.
+    /// The runs, newest first. There may be fewer than rows were read, because unlisted runs are left out.
     pub runs: Vec<ListedRun>,
-    /// The last run that was read, if there may be older ones: the next page begins below it.
+    /// The last run that was read, if there may be older ones. The next page begins below it.
     pub next: Option<RunId>,
 }
 
-/// A run on a list. What every run has stands here; the rest is in the view.
+/// A run on a list. What all runs have in common is in its fields; the rest is in `view`.
 #[derive(Clone, Debug)]
 pub struct ListedRun {
-    /// Its id.
+    /// The id of the run.
     pub id: RunId,
-    /// The head it runs under.
+    /// The head that the run belongs to.
     pub agent: AgentKey,
-    /// The name of its agent, if it has a named one.
+    /// The name of the run's agent, if the run has a named one.
     pub agent_name: Option<AgentName>,
-    /// Whether it is queued, active or over.
+    /// Whether the run is queued, active or ended.
     pub status: RunStatus,
-    /// When it was accepted.
+    /// When the run was accepted.
     pub created_at: Timestamp,
-    /// When it ended.
+    /// When the run ended, if it has.
     pub ended_at: Option<Timestamp>,
-    /// The run. `None` if what is stored of it cannot be read: one such run must not hide the others.
+    /// The run. `None` if its stored rows can't be read: one such run must not hide the others.
     pub view: Option<RunView>,
 }
 
 /// An agent on a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentSummary {
-    /// Its name.
+    /// The name of the agent.
     pub name: AgentName,
-    /// Its listed runs, counted up to `RUNS_COUNTED_MAX`.
+    /// Its listed runs, counted up to [`RUNS_COUNTED_MAX`].
     pub runs: u64,
-    /// When the newest of them was accepted.
+    /// When the newest of these runs was accepted.
     pub last_run_at: Timestamp,
 }

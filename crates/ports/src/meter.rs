@@ -2,7 +2,7 @@
 
 use windlass_kernel::{AgentKey, AgentName, EffectClass, EndReason, RunId, TaskStatus, Usage};
 
-/// Counts facts. The engine and the stores know this trait only, not the library that exports what was counted.
+/// Counts facts. The engine and the stores only know this trait, not the library that exports the numbers.
 pub trait Meter: Send + Sync {
     /// Counts one fact. It is called on hot paths: an implementation must not wait, and should not allocate.
     fn record(&self, fact: Fact<'_>);
@@ -16,18 +16,18 @@ impl Meter for NoMeter {
     fn record(&self, _: Fact<'_>) {}
 }
 
-/// One fact. Names are as the run has them: a meter must map them to a bounded set of label values.
+/// One fact. Names are those of the run: a meter must map them to a bounded set of label values.
 #[derive(Clone, Copy, Debug)]
 pub enum Fact<'a> {
-    /// After its start the engine looked for runs that lost servers left in the middle of something, and took over this many.
+    /// After its start the engine took over this many runs that lost servers had not finished.
     RunsResumed(usize),
     /// A worker entered a run for the first time.
     RunStarted {
-        /// Its agent.
+        /// The agent of the run.
         agent: &'a AgentKey,
         /// The run.
         run: RunId,
-        /// How long it waited for that, if its id says when it was made.
+        /// How long the run waited for a worker, if its id says when it was made.
         waited_ms: Option<u64>,
     },
     /// A run ended.
@@ -40,20 +40,20 @@ pub enum Fact<'a> {
     Fenced,
     /// A call was parked: its outcome is unknown, and it must not run twice.
     CallParked(&'a str),
-    /// A call of a tool got its result.
+    /// A call of a tool has a result.
     CallEnded {
         /// The tool.
         tool: &'a str,
-        /// What a second start would do.
+        /// What repeating the call would do.
         effect: EffectClass,
-        /// How it ended.
+        /// How the call ended.
         status: TaskStatus,
-        /// Milliseconds since the call was made, if that is known.
+        /// Milliseconds since the call was made, if known.
         ms: Option<u64>,
     },
     /// A model call waits for a permit of its provider.
     ModelQueued(&'a str),
-    /// It waits no longer.
+    /// A model call that waited got its permit, or was cancelled.
     ModelDequeued(&'a str),
     /// A model call ended.
     ModelCalled(ModelCalled<'a>),
@@ -64,7 +64,7 @@ pub enum Fact<'a> {
         /// How long it took, the flush included.
         micros: u64,
     },
-    /// A store did not do what it was asked for.
+    /// A store failed a request.
     StoreFailed(StoreFailure),
     /// A pass of the sweep is over.
     Swept,
@@ -75,11 +75,11 @@ pub enum Fact<'a> {
 /// What a quota limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaKind {
-    /// Requests in a time.
+    /// Requests in a period.
     Requests,
     /// Runs that have not ended.
     Runs,
-    /// Tokens of a day.
+    /// Tokens per day.
     Tokens,
     /// Bytes of stored content.
     Bytes,
@@ -97,31 +97,31 @@ impl QuotaKind {
     }
 }
 
-/// A run at its end.
+/// A run that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedRun<'a> {
-    /// Its agent.
+    /// The agent of the run.
     pub agent: &'a AgentKey,
     /// The run.
     pub run: RunId,
-    /// How it ended.
+    /// How the run ended.
     pub status: TaskStatus,
-    /// Why it ended.
+    /// Why the run ended.
     pub reason: &'a EndReason,
-    /// Its iterations.
+    /// The number of its iterations.
     pub iterations: u32,
-    /// Its calls.
+    /// The number of its calls.
     pub calls: u32,
-    /// Its tokens.
+    /// The tokens that it used.
     pub usage: Usage,
-    /// Milliseconds since its first iteration began; 0 if none did.
+    /// Milliseconds since its first iteration began; 0 if none began.
     pub ms: u64,
 }
 
-/// A model call at its end.
+/// A model call that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelCalled<'a> {
-    /// The model, as the run asked for it.
+    /// The model as the run asked for it.
     pub model: &'a str,
     /// The agent of the run.
     pub agent: &'a AgentName,
@@ -129,17 +129,17 @@ pub struct ModelCalled<'a> {
     pub code: Option<&'a str>,
     /// Milliseconds since it was sent; `None` if it never was.
     pub ms: Option<u64>,
-    /// Milliseconds until its first token.
+    /// Milliseconds until the first token.
     pub first_token_ms: Option<u64>,
-    /// Its tokens, as far as the provider reported them.
+    /// The tokens that the provider reported.
     pub usage: Usage,
 }
 
-/// Why a store did not do what it was asked for.
+/// Why a store failed a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StoreFailure {
-    /// It does not answer, or takes no writes.
+    /// The database does not answer, or takes no writes.
     Unavailable,
-    /// What is stored makes no sense.
+    /// Stored rows can't be read.
     Corrupt,
 }

@@ -1,4 +1,4 @@
-//! Models: whatever the provider, one stream of events.
+//! Models: a call gives a stream of events, whatever the provider.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -8,21 +8,22 @@ use windlass_kernel::{FailureCause, Finish, RequestedCall, RunId, Tenant, ToolCh
 
 /// A model behind a provider.
 pub trait Model: Send + Sync {
-    /// Starts one call. The stream ends after the whole answer, or with one error; dropping it calls the request off.
+    /// Starts a call. The stream ends after the whole reply or after one error. Dropping the stream cancels the call.
     fn call(&self, request: ModelRequest) -> ModelStream;
 
-    /// What messages and the journal call it by.
+    /// The provider's name in messages and in the journal.
     fn provider(&self) -> &str;
 
-    /// Where its calls wait for a place: models of the same line share their places, whatever they are called. Never shown to anybody.
+    /// The key of the queue in which the model's calls wait for a permit. Models with the same key share their permits, whatever their
+    /// names. It is never shown to a client.
     fn line(&self) -> &str {
         self.provider()
     }
 
-    /// How many calls there may be at once. Where models of one line differ, the least holds.
+    /// The number of calls that may run at once. If models with the same key differ, the lowest number holds.
     fn concurrency(&self) -> usize;
 
-    /// Whether it goes on from these words, if a request gives them to it as the beginning of its answer.
+    /// Whether the model continues this text if a request has it as the beginning of the reply.
     fn takes_prefill(&self, _words: &str) -> bool {
         false
     }
@@ -30,77 +31,78 @@ pub trait Model: Send + Sync {
 
 /// The configured models. A model that a tenant may not use does not exist for that tenant.
 pub trait Models: Send + Sync {
-    /// The model of that name, as the configuration resolves it for the tenant.
+    /// The model with this name, as the tenant's configuration resolves it.
     fn resolve(&self, tenant: &Tenant, name: &str) -> Option<Arc<dyn Model>>;
 
-    /// Others of that name, in the order in which they stand in for it when it cannot be had.
+    /// Other models with that name, in the order in which they replace it when it is unavailable.
     fn fallbacks(&self, _tenant: &Tenant, _name: &str) -> Vec<Arc<dyn Model>> {
         Vec::new()
     }
 
-    /// How many tokens a model of that name can read at once, if the configuration says: the least that any of them can.
+    /// The number of tokens that a model with that name can read at once, if the configuration says. If several models have the name, the
+    /// lowest number.
     fn context(&self, _tenant: &Tenant, _name: &str) -> Option<u64> {
         None
     }
 
-    /// The names of the tenant's models, `*` among them if every name is taken.
+    /// The names of the tenant's models. `*` is among them if every name is accepted.
     fn names(&self, tenant: &Tenant) -> Vec<String>;
 
     /// The model of a request that names none. `None` if the tenant's first model passes names on and has no name of its own.
     fn default_name(&self, tenant: &Tenant) -> Option<&str>;
 }
 
-/// What a provider sends back.
+/// The events of one model call.
 pub type ModelStream = Pin<Box<dyn Stream<Item = Result<ModelEvent, ModelError>> + Send>>;
 
 /// One model call.
 #[derive(Clone, Debug)]
 pub struct ModelRequest {
-    /// The name the run asked for; a pass-through provider sends it on.
+    /// The model as the run asked for it. A pass-through provider sends this name on.
     pub model: String,
-    /// Which run asks.
+    /// The run that makes the call.
     pub run: RunId,
-    /// Which lap.
+    /// The iteration that makes the call.
     pub iteration: u32,
-    /// Which try of the lap, from 1.
+    /// The attempt within the iteration, from 1.
     pub attempt: u32,
-    /// What the model is told before everything else.
+    /// The instructions that the model reads before everything else.
     pub instructions: Option<String>,
-    /// The conversation so far, complete and in order.
+    /// The conversation so far, in order.
     pub messages: Vec<ModelMessage>,
-    /// What it may call.
+    /// The tools that the model may call.
     pub tools: Arc<[ModelTool]>,
-    /// Whether it may, must or must not.
+    /// Whether the model may, must or must not call tools.
     pub choice: ToolChoice,
-    /// Whether it should make one call at the most.
+    /// Whether the model should request at most one call.
     pub one_call: bool,
-    /// How it should answer: an object in the words of the Responses protocol.
+    /// Sampling and format parameters: an object in the shape of the Responses API.
     pub parameters: Option<Arc<Value>>,
-    /// Words that the answer begins with, for a model that takes such: it says only what comes after them.
+    /// The beginning of the reply, for a model that continues such a text. Its stream has only what follows.
     pub prefill: Option<String>,
 }
 
 /// One message of the conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelMessage {
-    /// Somebody's words.
+    /// Text from the user.
     User(String),
-    /// An item of the caller's own shape: a provider that knows the shape passes it on.
+    /// An item in the caller's own shape. A provider that knows the shape sends it on.
     UserItem(Value),
-    /// What the model said, with the calls it made in the same breath.
+    /// A reply of the model: text and the calls that it requested with it.
     Assistant {
-        /// What it thought before. A provider takes its own thoughts back and leaves out the others'.
+        /// The reasoning before the text. A provider takes back its own reasoning and leaves out that of others.
         reasoning: Vec<Reasoning>,
-        /// Its words, possibly none.
+        /// The text; may be empty.
         text: String,
-        /// Its calls, in order.
+        /// The calls, in order.
         calls: Vec<RequestedCall>,
     },
-    /// What a call brought back.
+    /// The result of a call.
     ToolResult {
         /// The provider's id of the call.
         provider_id: String,
-        /// The tool.
+        /// The name of the tool.
         tool: String,
         /// The result as text.
         output: String,
@@ -110,56 +112,56 @@ pub enum ModelMessage {
 /// A tool as the model sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelTool {
-    /// Its name.
+    /// The name of the tool.
     pub name: String,
-    /// What it is for.
+    /// The description that the model reads.
     pub description: String,
-    /// JSON Schema of its arguments.
+    /// JSON Schema of the arguments.
     pub parameters: Value,
-    /// Whether the provider should hold the model to the schema, if anybody says.
+    /// Whether the provider should hold the model to the schema. `None` if the request does not say.
     pub strict: Option<bool>,
 }
 
-/// One piece of an answer.
+/// An event of a model call's stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelEvent {
-    /// The provider took the request, and has begun to answer it: what it reads counts from here on. Said once at the most, before
-    /// everything else; whatever else comes says so too.
+    /// The provider accepted the request and has begun to answer: from here on the tokens of the prompt count as used. Sent at most once,
+    /// before everything else. Any other event implies it.
     Taken,
-    /// The model that answers, by the provider's name for it. Sent once at the most.
+    /// The name that the provider has for the model that answers. Sent at most once.
     Model(String),
-    /// A thought, whole.
+    /// A whole piece of reasoning.
     Reasoning(Reasoning),
-    /// More words.
+    /// A delta of the text.
     Text(String),
-    /// A call, whole.
+    /// A whole call.
     Call(RequestedCall),
-    /// Tokens used so far, told as soon as they are known; the last one counts.
+    /// The tokens used so far, sent as soon as they are known. The last event of this kind counts.
     Usage(Usage),
-    /// Why it stopped, unless it was done.
+    /// Why the model stopped. Not sent if the reply is complete.
     Finish(Finish),
 }
 
-/// Why a call gave no answer.
+/// Why a call gave no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelError {
-    /// A code for machines: `rate_limited`, `overloaded`, `stream_cut`, `refused` …
+    /// A code for programs: `rate_limited`, `overloaded`, `stream_cut`, `refused` …
     pub code: String,
-    /// What went wrong, as far as APIs tell causes apart.
+    /// The cause, as far as APIs distinguish causes.
     pub cause: FailureCause,
-    /// A sentence for people, without secrets.
+    /// A sentence for people. It has no secrets.
     pub message: String,
-    /// Whether trying again may help.
+    /// Whether another attempt may help.
     pub retry: Retry,
 }
 
-/// Whether a failed call may be tried again.
+/// Whether a failed call may be attempted again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// No: it would fail the same way.
+    /// No: it would fail in the same way.
     Never,
     /// Yes, after a growing pause.
     Backoff,
-    /// Yes, after the pause the provider asked for.
+    /// Yes, after the pause that the provider asked for.
     AfterMs(u64),
 }

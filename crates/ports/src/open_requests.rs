@@ -1,4 +1,5 @@
-//! Create requests whose client has no answer on record. They decide whether a repeated request joins the run of the first one.
+//! Open requests: create requests whose client has no recorded answer. They decide whether a repeated request joins the run of the first
+//! one.
 
 use windlass_kernel::{RunId, Tenant, Timestamp};
 
@@ -8,18 +9,18 @@ use crate::store::NodeId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestHash(pub [u8; 32]);
 
-/// A create request whose client has no answer on record.
+/// A create request whose client has no recorded answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenRequest {
     /// The tenant of the request's token.
     pub tenant: Tenant,
-    /// Identifies the request.
+    /// The hash that identifies the request.
     pub hash: RequestHash,
     /// The run that the request started.
     pub run: RunId,
     /// The server process that the client reads from.
     pub node: NodeId,
-    /// When the client closed its connection before it had its answer. `None` while it reads, or if its server was lost first.
+    /// When the client closed its connection before it had its answer. `None` while it reads, and if its server was lost first.
     pub left_at: Option<Timestamp>,
 }
 
@@ -32,19 +33,19 @@ pub struct LostRequest {
     pub lost_at: Timestamp,
 }
 
-/// What became of the client of an open request. It counts only while the request still belongs to `request.node`.
+/// What happened to the client of an open request. It only has an effect while the request still belongs to `request.node`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReaderRecord {
-    /// The request, as its server knows it; its `left_at` is not read.
+    /// The request, as its server knows it. Its `left_at` is not read.
     pub request: OpenRequest,
-    /// What became of the client.
+    /// What happened to the client.
     pub outcome: ReaderOutcome,
 }
 
-/// What became of a client.
+/// What happened to the client of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReaderOutcome {
-    /// The client has its answer, or nothing can join the request any more: the request is forgotten.
+    /// The client has its answer, or no request can join the run any more: the open request is deleted.
     Closed,
     /// The client closed its connection before it had its answer.
     Left(Timestamp),

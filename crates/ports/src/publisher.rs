@@ -1,27 +1,27 @@
-//! Messages for the world outside, and whoever sends them.
+//! Messages to consumers outside, and the trait that sends them.
 
 use std::fmt;
 
 use async_trait::async_trait;
 use windlass_kernel::{AgentName, RunId, Tenant, ToolName};
 
-/// Where a message goes, within its tenant. Its name may have any characters: a publisher spells it as its wire allows.
+/// The destination of a message, within its tenant. The name may have any characters: a publisher encodes it as its wire allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// `cmd.agent.<agent>.wakeup`: there is a turn for the agent.
+    /// `cmd.agent.<agent>.wakeup`: there is a request for the agent.
     Wakeup(AgentName),
     /// `cmd.tool.<tool>`: there is a call to be claimed.
     Tool(ToolName),
-    /// `evt.agent.<agent>.task`: a turn is over.
+    /// `evt.agent.<agent>.task`: a run has ended.
     Task(AgentName),
-    /// `evt.agent.<agent>.step`: a lap has moved on.
+    /// `evt.agent.<agent>.step`: an iteration has progressed.
     Step(AgentName),
-    /// `evt.agent.<agent>.state`: the agent's status.
+    /// `evt.agent.<agent>.state`: the agent's status changed.
     State(AgentName),
 }
 
 impl Subject {
-    /// The words before the name, the name, and the words after it.
+    /// The part before the name, the name, and the part after it.
     pub fn parts(&self) -> (&'static str, &str, &'static str) {
         match self {
             Subject::Wakeup(agent) => ("cmd.agent.", agent.as_str(), ".wakeup"),
@@ -32,7 +32,7 @@ impl Subject {
         }
     }
 
-    /// Whether it tells what happened, rather than what should be done.
+    /// Whether it reports an event, and is no command.
     pub fn is_event(&self) -> bool {
         match self {
             Subject::Wakeup(_) | Subject::Tool(_) => false,
@@ -48,28 +48,28 @@ impl fmt::Display for Subject {
     }
 }
 
-/// One message for the world outside: a projection of the journal, with an id that is the same however often it is sent.
+/// A message to consumers outside. It is derived from the journal, and its id is the same every time it is sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
-    /// Whose it is: the publisher puts the tenant before the subject.
+    /// The tenant. The publisher puts it before the subject.
     pub tenant: Tenant,
-    /// Where to, within the tenant.
+    /// The destination, within the tenant.
     pub subject: Subject,
-    /// What it says: pointers, never content.
+    /// The body: pointers and numbers, never content.
     pub body: serde_json::Value,
     /// The same for every delivery of this message.
     pub id: String,
     /// The run it is about.
     pub run: RunId,
-    /// The trace that run belongs to.
+    /// The trace that the run belongs to.
     pub trace: [u8; 16],
-    /// The step that asked for the run.
+    /// The step of another run that asked for the run.
     pub parent_step: Option<String>,
 }
 
-/// Sends messages out. What it fails to send stays in the outbox and is sent again.
+/// Sends messages. A message that it fails to send stays in the outbox and is sent again.
 #[async_trait]
 pub trait Publisher: Send + Sync {
-    /// Sends messages in their order. `Ok` means that the other side has all of them; after an error it may have any.
+    /// Sends messages in their order. After `Ok` the receiver has all of them; after an error it may have some.
     async fn publish(&self, messages: &[Published]) -> Result<(), String>;
 }

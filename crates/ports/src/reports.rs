@@ -1,33 +1,33 @@
-//! Results from outside the owner of a run.
+//! Results of calls that do not come from the owner of the run.
 
 use windlass_kernel::{AgentKey, NewItem, RunId, Timestamp};
 
 use crate::store::{MessageId, NewMessage};
 
-/// A result from outside the owner.
+/// A report: the result of a call, or its deadline, from outside the owner of the run.
 #[derive(Clone, Debug)]
 pub struct NewReport {
-    /// Which agent.
+    /// The agent whose inbox gets the report.
     pub agent: AgentKey,
-    /// Which run.
+    /// The run that made the call.
     pub run: RunId,
-    /// What it says: `tool_result` or `timeout`, with its call.
+    /// The inbox message: `tool_result` or `timeout`, with the number of its call.
     pub message: NewMessage,
-    /// The content, stored with it.
+    /// The content of the result, which is stored with the message.
     pub content: NewItem,
-    /// When.
+    /// The time of the report.
     pub now: Timestamp,
 }
 
-/// What became of a report.
+/// The outcome of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It waits for the owner.
+    /// The report waits in the inbox for the owner.
     Recorded(MessageId),
-    /// It came too late to matter, and is on record.
+    /// The report came too late to have an effect. It is stored all the same.
     Late(MessageId),
-    /// It was there already.
+    /// The same report is stored already.
     Duplicate(MessageId),
-    /// There is no such run.
+    /// The run does not exist.
     UnknownRun,
 }

@@ -1,4 +1,4 @@
-//! A request for a run, and what a store makes of it.
+//! A request for a run, and the outcome of recording it.
 
 use std::sync::Arc;
 
@@ -7,70 +7,71 @@ use windlass_kernel::{AgentKey, AgentName, BoxId, BoxRange, CallerSpan, Epoch, E
 
 use crate::{
     conversations::InConversation,
+    names::MessageKind,
     open_requests::RequestHash,
     store::{Commit, MessageId, NodeId},
-    words::MessageKind,
 };
 
 /// A run to be recorded.
 #[derive(Clone, Debug)]
 pub struct NewRun {
-    /// Its id.
+    /// The id of the run.
     pub run: RunId,
-    /// The head it runs under: the agent's own, a conversation's, or one that is made for this run alone.
+    /// The head that the run belongs to: that of an agent, of a conversation, or one that is made for this run alone.
     pub agent: AgentKey,
     /// The name of the agent whose settings it has. `None` for a run without a named agent.
     pub agent_name: Option<AgentName>,
-    /// A key under which the same request finds this run again.
+    /// The idempotency key: a repeated request with this key finds this run.
     pub dedupe: Option<String>,
-    /// The create request that starts it, if a repetition of that request may join it. It is open from here on, at `node`.
+    /// The hash of the create request that starts the run, if a repetition of it may join the run. The request is open from here on, at
+    /// `node`.
     pub request: Option<RequestHash>,
-    /// Where it comes from.
+    /// The run's place in the execution graph.
     pub lineage: Lineage,
-    /// What it may do.
+    /// What the run may do.
     pub manifest: Arc<PinnedManifest>,
-    /// What its door wants to know again, opaque to everybody else.
+    /// Data of the door, which the store does not interpret.
     pub note: Option<Bytes>,
-    /// How long after its end it is erased; kept if there is no time.
+    /// How long after its end the run is erased, in milliseconds. `None` if it is kept.
     pub erase_ms: Option<u64>,
-    /// The earlier run whose calls it takes over. Only one run ever does.
+    /// The earlier run whose calls this one makes. A run's calls are only inherited once.
     pub takes: Option<RunId>,
-    /// The earlier run that waited for its client, and that this one goes on from. When this one is over, that one need not wait.
+    /// The earlier run that waits for its client, and that this one continues. The earlier run stops waiting when this one ends.
     pub follows: Option<RunId>,
-    /// The conversation it is part of, whose agent it has. It begins after what was said there, and what it says is said there.
+    /// The conversation that the run belongs to, whose agent it has. The run continues from the conversation's items and adds its own.
     pub conversation: Option<InConversation>,
-    /// What it reads.
+    /// The box that the run reads.
     pub context: NewBox,
-    /// Where it writes: a box of its own, whose parent is the context.
+    /// The box that the run writes: a new one, whose parent is the context.
     pub output: BoxId,
-    /// Number 0 of its journal.
+    /// Event number 0 of the journal.
     pub accepted: Event,
-    /// The run after `accepted`.
+    /// The state of the run after `accepted`.
     pub state: Run,
-    /// `turn` or `ui_action`. An action is refused by a busy agent, a turn queues.
+    /// `turn` or `ui_action`. A busy agent refuses an action and queues a turn.
     pub kind: MessageKind,
-    /// What entering it does, if this node has room to enter.
+    /// The commit that enters the run, if this node has room to own it.
     pub enter: Option<Commit>,
-    /// Which node asks.
+    /// The node that makes the request.
     pub node: NodeId,
-    /// How much may wait.
+    /// How many runs may wait.
     pub admission: Admission,
-    /// When.
+    /// The time of the request.
     pub now: Timestamp,
 }
 
-/// Where a run comes from.
+/// The place of a run in the execution graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lineage {
     /// The trace it belongs to: sixteen bytes, as in W3C trace context.
     pub trace: [u8; 16],
     /// The span of the request, if it named one. Stores keep it in the journal's first event, not beside the other fields.
     pub caller: Option<CallerSpan>,
-    /// The step that asked for it.
+    /// The step of another run that asked for this one.
     pub parent_step: Option<String>,
-    /// Who asked: the token's name.
+    /// The name of the token with which the request came.
     pub source: Option<String>,
-    /// How many runs asked for one another before it; the first one, which somebody outside asked for, has none.
+    /// The number of runs above this one in the graph. It is 0 for a run that a client asked for.
     pub depth: u32,
 }
 
@@ -81,22 +82,22 @@ pub struct PinnedManifest {
     pub hash: [u8; 32],
     /// The stored bytes.
     pub body: Bytes,
-    /// What they say.
+    /// The manifest that the bytes encode.
     pub manifest: Arc<Manifest>,
 }
 
 /// A box to be made.
 #[derive(Clone, Debug)]
 pub struct NewBox {
-    /// Its id.
+    /// The id of the box.
     pub id: BoxId,
-    /// What stands before its own items.
+    /// The range that precedes the box's own items.
     pub parent: Option<BoxRange>,
-    /// Its own items.
+    /// The box's own items.
     pub items: Vec<NewItem>,
 }
 
-/// How much may wait before a request is refused.
+/// How many runs may wait before a request is refused.
 #[derive(Clone, Copy, Debug)]
 pub struct Admission {
     /// Queued runs of one agent.
@@ -105,60 +106,60 @@ pub struct Admission {
     pub open_per_tenant_max: u32,
 }
 
-/// What became of a request.
+/// The outcome of a request for a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Enqueued {
-    /// The agent was idle; the run is entered and this node owns it.
+    /// The agent was idle. The run is entered, and this node owns it.
     Entered {
-        /// Its inbox row.
+        /// The run's inbox row.
         message: MessageId,
-        /// The fence.
+        /// The epoch of the head.
         epoch: Epoch,
-        /// The head's count after this commit.
+        /// The head's sequence number after this commit.
         seq: Seq,
     },
-    /// The agent was idle and is leased; no worker has entered.
+    /// The agent was idle and is leased to the run. No worker has entered it.
     Dispatched {
-        /// Its inbox row.
+        /// The run's inbox row.
         message: MessageId,
-        /// The fence.
+        /// The epoch of the head.
         epoch: Epoch,
     },
-    /// The agent is busy; the run waits its turn.
+    /// The agent is busy; the run is queued.
     Queued {
-        /// Its inbox row.
+        /// The run's inbox row.
         message: MessageId,
     },
-    /// The key was used: this is the first run.
+    /// The idempotency key was used before. This is the run of the first request.
     Duplicate {
         /// The first run.
         run: RunId,
         /// Its agent.
         agent: AgentKey,
-        /// Its inbox row.
+        /// The run's inbox row.
         message: MessageId,
         /// Its epoch, once it has one.
         epoch: Option<Epoch>,
-        /// Whether it still waits its turn.
+        /// Whether the run is still queued.
         queued: bool,
     },
-    /// An action found the agent busy, or a run that may not wait its conversation. Nothing was stored.
+    /// An action found the agent busy, or a run that may not wait found its conversation busy. Nothing was stored.
     Busy,
-    /// There is no such conversation. Nothing was stored.
+    /// The conversation does not exist. Nothing was stored.
     UnknownConversation,
-    /// The conversation is not as it was found. Nothing was stored.
+    /// The conversation has changed since the request read it. Nothing was stored.
     ConversationMoved,
     /// Too many runs wait for this agent. Nothing was stored.
     AgentFull,
     /// Too many runs of this tenant are open. Nothing was stored.
     TenantFull,
-    /// There is no memory left for runs that are not to be stored. Nothing was.
+    /// The memory for runs that are not stored is full. Nothing was stored.
     MemoryFull,
-    /// The context box is not there.
+    /// The context box does not exist.
     UnknownBox,
-    /// Another run has taken over the calls. Nothing was stored.
+    /// Another run has inherited the calls already. Nothing was stored.
     TakenBefore {
-        /// Which.
+        /// The run that inherited them.
         by: RunId,
     },
 }

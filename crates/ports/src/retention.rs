@@ -1,54 +1,54 @@
-//! Erasing ended runs by their age, a bounded batch at a time.
+//! Erasing ended runs by their age, in bounded batches.
 
 use windlass_kernel::{RunId, Tenant, Timestamp};
 
-/// The longest note of a run that came over the agents API: the hash of its request. Notes of responses are longer. That is how a store
-/// tells runs of the two APIs apart.
+/// The longest note of a run that came over the agents API: the hash of its request. Notes of the Responses API are longer. That is how a
+/// store distinguishes runs of the two APIs.
 pub const AGENTS_NOTE_BYTES_MAX: u64 = 16;
 
-/// Runs that ended at these times or before are erased. What is not set is kept.
+/// Runs that ended at these times or earlier are erased. A run whose API has no time is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cutoffs {
-    /// For runs of the Responses API.
+    /// The time for runs of the Responses API.
     pub responses: Option<Timestamp>,
-    /// For runs of the agents API.
+    /// The time for runs of the agents API.
     pub runs: Option<Timestamp>,
 }
 
 impl Cutoffs {
-    /// A run that was accepted later is too young for both.
+    /// The later of the two times. A run that was accepted later is too young for both.
     pub fn newest(&self) -> Option<Timestamp> {
         self.responses.max(self.runs)
     }
 
-    /// Whether a run is old enough, by the length of its note and by the time of its end.
+    /// Whether a run is old enough, by the length of its note and the time of its end.
     pub fn is_due(&self, note_bytes: u64, ended_at: Timestamp) -> bool {
         let cutoff = if note_bytes > AGENTS_NOTE_BYTES_MAX { self.responses } else { self.runs };
         cutoff.is_some_and(|cutoff| ended_at <= cutoff)
     }
 }
 
-/// A question for runs of a tenant that are old enough to be erased.
+/// A question for the runs of a tenant that are old enough to be erased.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgedScan {
-    /// Whose runs.
+    /// The tenant that owns the runs.
     pub tenant: Tenant,
-    /// How old they must be.
+    /// The ages from which on runs are erased.
     pub cutoffs: Cutoffs,
     /// Only runs that were accepted after this one.
     pub after: Option<RunId>,
-    /// Runs that are returned at the most.
+    /// The number of runs that are returned at most.
     pub limit: usize,
-    /// Runs that are looked at for them at the most.
+    /// The number of runs that are examined at most.
     pub looks: usize,
 }
 
-/// Runs that are old enough to be erased, the one that was accepted first before the others.
+/// Runs that are old enough to be erased, in the order in which they were accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgedPage {
     /// The runs.
     pub due: Vec<RunId>,
-    /// Where the next page goes on. `None` if no other run can be old enough.
+    /// Where the next page continues. `None` if no other run can be old enough.
     pub next: Option<RunId>,
 }
 

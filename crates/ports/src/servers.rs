@@ -1,4 +1,4 @@
-//! Servers elsewhere that offer tools.
+//! Tool servers.
 
 use async_trait::async_trait;
 use serde_json::Value;
@@ -6,69 +6,69 @@ use windlass_kernel::{EffectClass, Tenant, ToolServer};
 
 use crate::executor::{ToolCall, ToolReport};
 
-/// Tool servers: those of the configuration, and those a request brings along.
+/// Tool servers: those of the configuration and those that a request declares.
 #[async_trait]
 pub trait ToolServers: Send + Sync {
-    /// Whether the configuration has a server of that label for the tenant.
+    /// Whether the configuration has a server with that label for the tenant.
     fn is_configured(&self, tenant: &Tenant, label: &str) -> bool;
 
     /// The labels of the configured servers that the tenant may use.
     fn labels(&self, tenant: &Tenant) -> Vec<String>;
 
-    /// Takes a server that a request declares: its address is checked, its secrets are sealed for the tenant.
+    /// Accepts a server that a request declares: checks its address and seals its secrets for the tenant.
     fn declare(&self, tenant: &Tenant, declared: DeclaredServer) -> Result<ToolServer, ServerError>;
 
-    /// What the server offers. Asked once per request, when its tools are pinned.
+    /// The tools of a server. Called once per request, when the tools of the run are recorded.
     async fn list(&self, tenant: &Tenant, server: &ToolServer) -> Result<Vec<OfferedTool>, ServerError>;
 
-    /// Runs one call of the server's tool `name`. A failure is data for the model. Dropping the future calls it off.
+    /// Runs a call of the server's tool `name`. A failure is data for the model. Dropping the future cancels the call.
     async fn run(&self, server: &ToolServer, name: &str, call: ToolCall) -> ToolReport;
 }
 
 /// A server as a request declares it.
 #[derive(Clone)]
 pub struct DeclaredServer {
-    /// What the request calls it.
+    /// The label of the server in the request.
     pub label: String,
-    /// Its address.
+    /// The address.
     pub url: String,
-    /// Headers it is sent with every request, credentials among them.
+    /// Headers that are sent with every request to the server. They may have credentials.
     pub headers: Vec<(String, String)>,
 }
 
 /// A tool that a server offers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OfferedTool {
-    /// What the server calls it.
+    /// The name of the tool on the server.
     pub name: String,
-    /// What it is for.
+    /// The description that the model reads.
     pub description: String,
-    /// JSON Schema of its arguments.
+    /// JSON Schema of the arguments.
     pub parameters: Value,
-    /// What the server says of itself about it, as it came.
+    /// The annotations that the server gives the tool, as they came.
     pub annotations: Option<Value>,
-    /// What a second start would do: by the configuration, else by what the server says, else a write.
+    /// What repeating a call would do: as configured, or else as the server's annotations say, or else a write.
     pub effect: EffectClass,
 }
 
-/// Why a server is of no use.
+/// Why a tool server can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServerError {
-    /// The configuration has no server of that label.
+    /// The configuration has no server with that label.
     #[error("there is no configured tool server {0:?}")]
     Unknown(String),
-    /// Its address is not one that a request may name.
+    /// A request may not declare a server with that address.
     #[error("the address of the tool server is refused: {0}")]
     Refused(String),
-    /// It does not answer as it should.
+    /// The server does not answer as the protocol demands.
     #[error("the tool server {label:?} does not answer as it should: {why}")]
     Failed {
-        /// Which.
+        /// The label of the server.
         label: String,
-        /// In words without secrets.
+        /// The reason, without secrets.
         why: String,
     },
-    /// It was not asked: too many sessions are open, of all servers or of the tenant's.
+    /// The server was not called, because too many sessions are open: of all servers, or of the tenant's.
     #[error("{0}")]
     Busy(String),
 }

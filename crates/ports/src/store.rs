@@ -1,4 +1,4 @@
-//! The durable truth: a handful of verbs, each a whole transaction.
+//! The storage port: a small number of verbs, each of which is a whole transaction.
 
 use std::sync::Arc;
 
@@ -12,98 +12,98 @@ use windlass_kernel::{
 use crate::{
     boxes::{NewPack, Packed},
     conversations::{ConversationChange, Conversed},
+    names::{CallStatus, CommitKind, MessageKind},
     open_requests::{LostRequest, OpenRequest, ReaderRecord},
     reports::{NewReport, Taken},
     request::{Enqueued, NewRun},
     retention::{AgedPage, AgedScan},
     tenant::{TenantCursor, TenantErasure},
     usage::{Day, RunUsage, UsageRow},
-    words::{CallStatus, CommitKind, MessageKind},
 };
 
-/// The durable truth. What a method returned `Ok` for is on disk; what it returned an error for may be, and is asked for again.
+/// The durable state of all runs. After `Ok` a write is on disk. After an error it may be, and the caller sends the same write again.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Records a run with its first inbox message, its boxes and its first event. If the agent is idle it is leased to the
-    /// run, and the run is entered too if the request says how. A repeated dedupe key returns the first run and changes nothing.
+    /// Records a run with its first inbox message, its boxes and its first event. If the agent is idle it is leased to the run, and if the
+    /// request has a commit for that, the run is entered too. A repeated dedupe key returns the first run and changes nothing.
     async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError>;
 
-    /// Reads an agent's head, its active run and the messages that wait, oldest first. `None` if the agent was never used.
-    /// A read: what makes the reader the owner is the guard of its next commit.
+    /// Reads an agent's head, its active run and its pending messages, oldest first. `None` if the agent never had a run. Reading does not
+    /// make the caller the owner: the guard of its next commit does.
     async fn load(&self, agent: &AgentKey) -> Result<Option<Loaded>, StoreError>;
 
-    /// Applies a transition whole, if the guard still holds. Applied already counts as success. When the run ends and
-    /// another is queued, the agent is leased to that one in the same transaction.
+    /// Applies a transition whole, if the guard still holds. A commit that was applied before succeeds again and changes nothing. When the
+    /// run ends and another is queued, the agent is leased to that one in the same transaction.
     async fn commit(&self, guard: Guard, commit: Commit) -> Result<Committed, StoreError>;
 
-    /// Keeps words of the model that are about to be announced, if the run is still active under this epoch. The same words again
-    /// change nothing. They are forgotten by the commit that settles them.
-    async fn announce(&self, words: Announcement) -> Result<(), StoreError>;
+    /// Stores a batch of deltas before readers see them, if the run is still active under this epoch. The same batch again changes nothing.
+    /// The commit that puts the text into an item deletes the deltas.
+    async fn announce(&self, batch: Announcement) -> Result<(), StoreError>;
 
-    /// Ends a run that is still queued. Nothing happens if it is not.
+    /// Ends a run that is still queued. Any other run is left as it is.
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError>;
 
-    /// Adds a report from outside the owner. It waits in the inbox until the owner takes it. A duplicate changes nothing.
+    /// Adds a report from outside the owner. It waits in the inbox until the owner takes it. A repeated report changes nothing.
     async fn report(&self, report: NewReport) -> Result<Taken, StoreError>;
 
-    /// Agents that somebody has to look at by now, oldest first.
+    /// Agents that need attention by `now`, oldest first.
     async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<AgentKey>, StoreError>;
 
-    /// Says that a node lives, and will for as long as its lease is: by the store's own clock. Returns nodes whose lease has run
-    /// out: what they owed is found by `orphans`.
+    /// Renews the lease of a server process, by the store's own clock. Returns processes whose lease has ended: `orphans` finds their runs.
     async fn beat(&self, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, StoreError>;
 
-    /// Forgets nodes whose lease has run out and who owe nobody anything any more. One that beats again is as good as new.
+    /// Deletes processes whose lease has ended and that own no runs any more. A process that renews its lease later is recorded again.
     async fn bury(&self, nodes: Vec<NodeId>) -> Result<(), StoreError>;
 
-    /// Agents whose owner is neither this node nor one that lives, and owed them something, after `after` in key order.
+    /// Agents with unfinished work whose owner is neither this process nor another live one. The list starts after `after`, in the order of
+    /// the keys.
     async fn orphans(&self, node: NodeId, after: Option<AgentKey>, limit: usize) -> Result<Vec<AgentKey>, StoreError>;
 
-    /// Gives waiting calls of a tool to a worker, oldest first, for the length of its lease. A repeated key gives the same calls.
+    /// Leases waiting calls of a tool to a worker of a tool service, oldest first. A repeated key gives the same calls.
     async fn claim_calls(&self, claim: CallClaim) -> Result<Vec<ClaimedCall>, StoreError>;
 
-    /// Prolongs a worker's hold on calls; returns those it no longer holds.
+    /// Prolongs a worker's leases on calls. Returns the calls that it no longer holds.
     async fn renew_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError>;
 
-    /// Gives calls back unstarted; returns those the worker no longer held. A repeated request is told the same again.
+    /// Gives calls back unstarted. Returns the calls that the worker no longer held. A repeated request gets the same answer.
     async fn release_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError>;
 
-    /// Makes a box out of others and of new items: how content is shared between agents. Nothing is stored unless the answer is
+    /// Makes a box of ranges of other boxes and of new items. This is how agents share content. Nothing is stored unless the outcome is
     /// `Packed::Done`.
     async fn pack(&self, pack: NewPack) -> Result<Packed, StoreError>;
 
-    /// Takes an agent out of the way whose run cannot be read: suspended, with nothing due, the reason on record. An agent that has
-    /// another run by now is left alone.
+    /// Quarantines an agent whose run can't be read: the head is suspended with no deadline, and the reason is stored. An agent that has
+    /// another run by now is left as it is.
     async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError>;
 
-    /// Ends the run that an agent was quarantined for, as failed, and leases the agent to the next. Of what is stored of the run nothing
-    /// need be readable but that it is there.
+    /// Ends the run that an agent was quarantined for, as failed, and leases the agent to the next run. The stored rows of the run need not
+    /// be readable.
     async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError>;
 
-    /// Erases what a run was given and what it said, for good: content, journal and note. A skeleton stays: id, times, how it ended,
-    /// what it used. Content that another run reads stays with that one. A run that has not ended is left alone.
+    /// Erases the input and output of an ended run for good: content, journal and note. A skeleton stays: id, times, status and usage.
+    /// Content that another run reads stays with that run. A run that has not ended is left as it is.
     async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError>;
 
-    /// Runs whose time to be erased has come, oldest first.
+    /// Runs whose own time to be erased has passed, oldest first.
     async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError>;
 
-    /// Ended runs of a tenant that are old enough to be erased, in the order in which they were accepted. Runs that are not listed are not
-    /// among them: those that are erased already, and those whose time `erasable` knows. Nor is a run that an open run goes on from or takes
-    /// calls over from, nor a run of a conversation that exists.
+    /// Ended runs of a tenant that are old enough to be erased, in the order in which they were accepted. Left out are runs that are not
+    /// listed (erased already, or with a time of their own, which `erasable` finds), runs that an open run continues or whose calls it
+    /// inherits, and runs of a conversation that exists.
     async fn aged(&self, scan: &AgedScan) -> Result<AgedPage, StoreError>;
 
-    /// Erases a batch of everything that a tenant has, its runs, conversations, manifests and sums of usage included: at most about `limit`
-    /// rows of a table, looked at or deleted. Nothing is changed while the tenant has a run that has not ended. The same batch again
+    /// Erases a batch of everything that a tenant has, including its runs, conversations, manifests and sums of usage: at most about
+    /// `limit` rows of a table are read or deleted. Nothing is changed while the tenant has a run that has not ended. The same batch again
     /// deletes what is left of it.
     async fn erase_tenant(&self, tenant: Tenant, from: TenantCursor, limit: usize) -> Result<TenantErasure, StoreError>;
 
-    /// Empties a log of the store's own in which erased content may stand, if something was erased and it has not been emptied within the
-    /// last minute. A store that has no such log, or whose log is the operator's, does nothing.
+    /// Empties a log file of the store that may still have erased content, if something was erased and the file was not emptied within the
+    /// last minute. A store without such a file, or whose log belongs to the operator, does nothing.
     async fn empty_log(&self, _now: Timestamp) -> Result<(), StoreError> {
         Ok(())
     }
 
-    /// Changes a conversation, unless a run of it is going on. The same change again changes nothing.
+    /// Changes a conversation, unless one of its runs has not ended. The same change again changes nothing.
     async fn converse(
         &self,
         tenant: Tenant,
@@ -112,139 +112,140 @@ pub trait Store: Send + Sync {
         now: Timestamp,
     ) -> Result<Conversed, StoreError>;
 
-    /// Refuses a message that breaks the protocol: it becomes `error`, nothing else changes.
+    /// Refuses a message that breaks the protocol: its status becomes `error`, and nothing else changes.
     async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError>;
 
-    /// Journal ranges to be published, oldest first.
+    /// Journal ranges that are to be published, oldest first.
     async fn outbox(&self, limit: usize) -> Result<Vec<OutboxRow>, StoreError>;
 
-    /// Forgets outbox rows by their numbers: they were published.
+    /// Deletes outbox rows by their numbers, after they were published.
     async fn published(&self, rows: Vec<u64>) -> Result<(), StoreError>;
 
-    /// Records what became of the client of an open request, together with the next commit. It causes no flush of its own, so a
-    /// crash may lose the record; a lost record counts as absent. A request that another server has adopted is not changed.
+    /// Records what happened to the client of an open request. The record is written together with the next commit and causes no flush of
+    /// its own, so that a crash may lose it; a lost record counts as absent. A request that another server has adopted is not changed.
     fn record_reader(&self, record: ReaderRecord);
 
-    /// Writes all that `record_reader` was given. For a server that stops.
+    /// Writes everything that `record_reader` was given. A server calls it when it stops.
     async fn flush_readers(&self) -> Result<(), StoreError>;
 
-    /// Open requests that belong neither to `node` nor to another server that lives, at most `limit`.
+    /// At most `limit` open requests that belong neither to `node` nor to another live server.
     async fn lost_requests(&self, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, StoreError>;
 
-    /// Makes an open request belong to `node` if it still belongs to `request.node`. False if it does not: the client has its answer
-    /// by now, or another server adopted it.
+    /// Makes an open request belong to `node` if it still belongs to `request.node`. False if it does not: the client has its answer by
+    /// now, or another server adopted the request.
     async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError>;
 
-    /// Ended runs whose usage is in no sum yet, at most `limit`. There are none unless the store was opened to count usage.
+    /// At most `limit` ended runs whose usage is in no sum yet. Empty unless the store was opened to count usage.
     async fn uncounted_usage(&self, limit: usize) -> Result<Vec<RunUsage>, StoreError>;
 
-    /// Adds rows to the sums and takes the runs that they are made of off the list of `uncounted_usage`, in one transaction. False, and
-    /// nothing changes, if one of these runs was counted meanwhile.
+    /// Adds rows to the sums and removes the runs that they consist of from `uncounted_usage`, in one transaction. False if one of these
+    /// runs was counted meanwhile; then nothing changes.
     async fn add_usage(&self, runs: Vec<RunId>, rows: Vec<UsageRow>) -> Result<bool, StoreError>;
 
     /// Deletes the sums of days before this one.
     async fn forget_usage(&self, before: Day) -> Result<(), StoreError>;
 }
 
-/// What a store says instead of doing it.
+/// Why a store failed a request.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Another owner has the run now, or it moved on. Drop all local work for it, publish nothing.
+    /// The guard did not hold: another owner has the run, or the run has progressed. The caller drops its state of the run and publishes
+    /// nothing.
     #[error("fenced: the run has moved on")]
     Fenced,
-    /// The storage does not answer or does not take writes.
+    /// The database does not answer, or takes no writes.
     #[error("storage unavailable: {0}")]
     Unavailable(String),
-    /// What is stored makes no sense.
+    /// Stored rows can't be read.
     #[error("stored data is corrupt: {0}")]
     Corrupt(String),
 }
 
-/// One start of one server process. Leases belong to it.
+/// One start of one server process. Leases belong to it, not to the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
-/// An inbox row's number, given by the store in the order of arrival.
+/// The number of an inbox row. The store numbers rows in the order of their arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(pub u64);
 
-/// What must still be true for a transition to be applied.
+/// The condition on the head under which a commit is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
-    /// The head.
+    /// The key of the head.
     pub agent: AgentKey,
-    /// Its status.
+    /// The status that the head must have.
     pub status: HeadStatus,
-    /// Its fence.
+    /// The epoch that the head must have.
     pub epoch: Epoch,
-    /// Its active run.
+    /// The run that must be active.
     pub run: RunId,
-    /// Its count.
+    /// The number of commits that the head must have had.
     pub seq: Seq,
 }
 
-/// Everything one transition, or several consecutive ones of a run, write.
+/// The writes of one transition, or of several consecutive ones of a run.
 #[derive(Clone, Debug)]
 pub struct Commit {
-    /// What it does, for crash points and metrics.
+    /// What the commit does, for crash points and metrics.
     pub kind: CommitKind,
-    /// Which run.
+    /// The run that it belongs to.
     pub run: RunId,
-    /// Who owns the head from here on. Another owner than before raises the epoch; so does a stop.
+    /// The owner of the head after the commit. A change of the owner raises the epoch; so does a stop.
     pub node: NodeId,
-    /// Whether the epoch is raised though the owner stays.
+    /// Whether the epoch is raised although the owner stays.
     pub raise_epoch: bool,
-    /// The run afterwards.
+    /// The state of the run after the commit.
     pub state: Run,
-    /// The events that led there; the last one's number is `state.next_number - 1`.
+    /// The events of the transitions. The number of the last one is `state.next_number - 1`.
     pub events: Vec<Event>,
     /// New content.
     pub items: Vec<NewItem>,
-    /// What goes into the output box; the last one's position is `state.output.length - 1`.
+    /// Items that are appended to the output box. The position of the last one is `state.output.length - 1`.
     pub appended: Vec<ItemId>,
-    /// What happens to calls.
+    /// Changes of the run's calls.
     pub calls: Vec<(CallNumber, CallChange)>,
-    /// Messages that are recorded and consumed at once.
+    /// Messages that are recorded as consumed.
     pub messages: Vec<NewMessage>,
-    /// Waiting messages that are consumed.
+    /// Pending messages that the commit consumes.
     pub consumed: Vec<MessageId>,
-    /// Whether announced words are settled: they stand in an item now, or are forgotten.
+    /// Whether the streamed deltas are deleted: their text is in an item now, or is given up.
     pub settles: bool,
-    /// The run that this one goes on from: with this one's end it need not wait for a follow-up any more.
+    /// The run that this one continues. It stops waiting for its client when this one ends.
     pub follows: Option<RunId>,
-    /// When.
+    /// The time of the commit.
     pub now: Timestamp,
 }
 
-/// Words of the model on their way to readers.
+/// A batch of deltas to be stored before readers see them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
-    /// Whose run.
+    /// The agent of the run.
     pub agent: AgentKey,
-    /// Which run.
+    /// The run that streams.
     pub run: RunId,
-    /// The fence.
+    /// The epoch under which the run must be active.
     pub epoch: Epoch,
-    /// How many pieces of the open words came before.
+    /// The number of chunks that are stored already. The batch follows them.
     pub first: u32,
-    /// The words.
+    /// The text.
     pub text: String,
-    /// How they are divided.
+    /// The lengths of the chunks that the text consists of.
     pub pieces: ChunkLengths,
 }
 
-/// What happens to a call.
+/// A change of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CallChange {
-    /// It is made.
+    /// The call is made.
     Made(NewCall),
-    /// It moves on; a result is kept if one is given.
+    /// The call gets another status. A result is stored if one is given.
     Moved {
-        /// To where.
+        /// The new status.
         status: CallStatus,
-        /// The result's content.
+        /// The item of the result.
         result: Option<ItemId>,
-        /// A new deadline.
+        /// The new deadline, if it changes.
         deadline: Option<Timestamp>,
     },
 }
@@ -252,239 +253,239 @@ pub enum CallChange {
 /// A call to be recorded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewCall {
-    /// The lap that made it.
+    /// The iteration that made the call.
     pub iteration: u32,
-    /// What is called.
+    /// The name of the tool.
     pub tool: ToolName,
-    /// Who runs it.
+    /// Who executes the call.
     pub route: Route,
-    /// What a second start would do.
+    /// What repeating the call would do.
     pub effect: EffectClass,
-    /// When its result is given up.
+    /// When the wait for the result ends.
     pub deadline: Timestamp,
-    /// The call's own content.
+    /// The item with the call's content.
     pub item: ItemId,
-    /// How far it is.
+    /// The status of the call.
     pub status: CallStatus,
-    /// Its result, if it was refused at once.
+    /// The result, if the call was refused at once.
     pub result: Option<ItemId>,
 }
 
-/// A message that is recorded as consumed.
+/// A message that is recorded as consumed, because the owner took it directly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewMessage {
-    /// What it is.
+    /// The kind of the message.
     pub kind: MessageKind,
-    /// The call it is about.
+    /// The call that it is about.
     pub call: Option<CallNumber>,
-    /// Its content.
+    /// The item with its content.
     pub item: Option<ItemId>,
-    /// What it says of the outcome.
+    /// The outcome that it reports.
     pub outcome: Option<TaskStatus>,
-    /// What it wants to follow.
+    /// What follows the result, if the message says.
     pub after: Option<AfterExecution>,
-    /// Who sent it.
+    /// The sender: the name of its token.
     pub source: Option<String>,
-    /// A word about why.
+    /// The reason that the sender gave.
     pub reason: Option<String>,
-    /// Under which key the sender may ask again.
+    /// The key under which the sender may repeat the request.
     pub key: Option<RequestKey>,
 }
 
-/// What tells a request that may be made again: the key, and what was asked under it.
+/// The idempotency key of a request that may be repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestKey {
     /// The key.
     pub key: String,
-    /// A hash of the request. Another one under the same key is another request.
+    /// A hash of the request. A request with the same key and another hash is refused.
     pub asked: [u8; 16],
 }
 
-/// What a request was told that has a key.
+/// The recorded answer to a request with an idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptAnswer {
     /// A hash of the request.
     pub asked: [u8; 16],
-    /// Its inbox row.
+    /// The inbox row that the request made, if it made one.
     pub message: Option<MessageId>,
-    /// Calls that the asker did not hold any more.
+    /// Calls that the worker did not hold any more.
     pub lost: Vec<(RunId, CallNumber)>,
 }
 
-/// What a commit found.
+/// The outcome of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// The head's count now.
+    /// The head's sequence number now.
     pub seq: Seq,
-    /// The fence now.
+    /// The epoch of the head now.
     pub epoch: Epoch,
-    /// Messages that wait for the owner.
+    /// The number of messages that wait for the owner.
     pub pending: u32,
-    /// Whether the agent is leased to another run now.
+    /// Whether the head is leased to another run now.
     pub next_leased: bool,
-    /// The numbers of the commit's `messages`, in their order.
+    /// The inbox numbers of the commit's `messages`, in the same order.
     pub messages: Vec<MessageId>,
 }
 
-/// What became of a wish to end a queued run.
+/// The outcome of ending a queued run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Withdrawn {
-    /// It is over.
+    /// The run has ended.
     Done,
-    /// It is not queued (any more).
+    /// The run is not queued, or not any more.
     NotQueued,
 }
 
 /// A run that a person gives up.
 #[derive(Clone, Debug)]
 pub struct GivenUp {
-    /// Which run.
+    /// The run.
     pub run: RunId,
-    /// Who owns the head from here on.
+    /// The owner of the head after the commit.
     pub node: NodeId,
-    /// Its deliverable.
+    /// The deliverable of the run.
     pub deliverable: NewItem,
-    /// The person's word.
+    /// The person's decision.
     pub message: NewMessage,
-    /// When.
+    /// The time of the decision.
     pub now: Timestamp,
 }
 
-/// What became of a wish to give a run up.
+/// The outcome of giving a run up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abandoned {
-    /// It is over.
+    /// The run has ended.
     Done {
-        /// Whether the agent is leased to another run now.
+        /// Whether the head is leased to another run now.
         next_leased: bool,
     },
-    /// Its agent is not quarantined for it.
+    /// Its agent is not quarantined for this run.
     NotQuarantined,
 }
 
-/// A head and what its owner needs.
+/// A head with what its owner needs to continue.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The head.
     pub head: Head,
     /// The active run.
     pub run: Option<LoadedRun>,
-    /// Messages that wait, oldest first.
+    /// The pending messages, oldest first.
     pub pending: Vec<Message>,
 }
 
-/// A head as it stands.
+/// The stored head of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Its status.
+    /// The status.
     pub status: HeadStatus,
-    /// The fence.
+    /// The epoch.
     pub epoch: Epoch,
-    /// The count of its commits.
+    /// The number of commits.
     pub seq: Seq,
-    /// Who owns it.
+    /// The process that owns it.
     pub owner: Option<NodeId>,
-    /// Whether the owner's lease holds.
+    /// Whether the owner's lease is valid.
     pub owner_lives: bool,
-    /// Runs that wait their turn.
+    /// The number of queued runs.
     pub queued: u32,
 }
 
 /// An active run.
 #[derive(Clone, Debug)]
 pub struct LoadedRun {
-    /// Its id.
+    /// The id of the run.
     pub id: RunId,
     /// Its state.
     pub state: Run,
-    /// What it may do.
+    /// The manifest.
     pub manifest: Arc<Manifest>,
     /// The name of the agent whose settings it has, if it has a named one.
     pub agent_name: Option<AgentName>,
-    /// The run that it goes on from, if that one waited for it.
+    /// The run that this one continues, if that run waited for it.
     pub follows: Option<RunId>,
-    /// The turn's own inbox row, until it is entered.
+    /// The inbox row of the request, until a worker enters the run.
     pub turn: Option<MessageId>,
-    /// Calls a service holds, and until when.
+    /// Calls that tool services hold, each with the end of its lease.
     pub claims: Vec<(CallNumber, Timestamp)>,
 }
 
-/// A waiting inbox message.
+/// A pending inbox message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
-    /// Its number.
+    /// The number of its row.
     pub id: MessageId,
-    /// What it is.
+    /// The kind of the message.
     pub kind: MessageKind,
-    /// For which run; a message without one breaks the protocol.
+    /// The run that it is for. A message without a run breaks the protocol.
     pub run: Option<RunId>,
-    /// About which call.
+    /// The call that it is about.
     pub call: Option<CallNumber>,
-    /// Its content.
+    /// The item with its content.
     pub item: Option<ItemId>,
-    /// What it says of the outcome.
+    /// The outcome that it reports.
     pub outcome: Option<TaskStatus>,
-    /// What it wants to follow.
+    /// What follows the result, if the message says.
     pub after: Option<AfterExecution>,
-    /// A word about why.
+    /// The reason that the sender gave.
     pub reason: Option<String>,
 }
 
-/// A service's hold on calls.
+/// A lease of a tool service's worker on calls.
 #[derive(Clone, Debug)]
 pub struct CallClaim {
-    /// Whose calls.
+    /// The tenant that owns the calls.
     pub tenant: Tenant,
-    /// Of which tool.
+    /// The tool.
     pub tool: ToolName,
-    /// Which worker of the service.
+    /// The worker of the tool service.
     pub worker: String,
-    /// How many at the most.
+    /// The number of calls that are claimed at most.
     pub max: usize,
-    /// Until when.
+    /// The end of the lease.
     pub until: Timestamp,
-    /// A key under which the same calls are given again.
+    /// The idempotency key: a repeated claim with it gets the same calls.
     pub key: Option<String>,
-    /// The request under its key, if it has one: a claim or a release of other calls under the same key is refused.
+    /// The key with a hash of the request, if the request has a key. A different claim or release with the same key is refused.
     pub request: Option<RequestKey>,
-    /// When.
+    /// The time of the request.
     pub now: Timestamp,
 }
 
-/// A call given to a service.
+/// A call that is leased to a tool service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimedCall {
-    /// The head of its run.
+    /// The head that the run belongs to.
     pub agent: AgentKey,
     /// The name of the run's agent, if the run has a named one.
     pub agent_name: Option<AgentName>,
-    /// Which run.
+    /// The run that made the call.
     pub run: RunId,
-    /// Which call.
+    /// The number of the call in that run.
     pub call: CallNumber,
-    /// The head's fence.
+    /// The epoch of the head.
     pub epoch: Epoch,
-    /// The lap.
+    /// The iteration that made the call.
     pub iteration: u32,
-    /// The call's content.
+    /// The content of the call.
     pub content: Bytes,
-    /// When its result is given up.
+    /// When the wait for the result ends.
     pub deadline: Timestamp,
-    /// How often it was started or claimed, this time included.
+    /// How often the call was started or claimed, this claim included.
     pub attempt: u32,
 }
 
-/// Events to be published: a stretch of one run's journal.
+/// Events that are to be published: a range of one run's journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutboxRow {
-    /// Its number.
+    /// The number of the row.
     pub n: u64,
-    /// Which agent.
+    /// The agent of the run.
     pub agent: AgentKey,
-    /// Which run.
+    /// The run that the events belong to.
     pub run: RunId,
-    /// The first event's number.
+    /// The number of the first event.
     pub first: u64,
-    /// How many events.
+    /// The number of events.
     pub count: u32,
 }

@@ -1,30 +1,30 @@
-//! Erasing a tenant whole, a bounded batch at a time.
+//! Erasing everything of a tenant, in bounded batches.
 
-/// Where the erasure of a tenant goes on. The first batch begins with the default. What it says is the store's own.
+/// Where the erasure of a tenant continues. The first batch begins with the default. Each store has its own meaning of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantCursor {
-    /// Which tables.
+    /// The stage: a group of tables.
     pub stage: u8,
-    /// After which key of them.
+    /// The key in these tables that the last batch ended with.
     pub after: Vec<u8>,
 }
 
-/// What a batch of the erasure of a tenant did.
+/// The outcome of one batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TenantErasure {
-    /// So many runs of the tenant have not ended: nothing was changed.
+    /// The tenant has this many runs that have not ended. Nothing was changed.
     OpenRuns(u32),
-    /// So many rows were erased, with what belongs to them.
+    /// Rows were erased, with everything that belongs to them.
     Erased {
-        /// How many.
+        /// The number of rows.
         rows: u64,
-        /// Where the next batch goes on. `None` if nothing is left.
+        /// Where the next batch continues. `None` if nothing is left.
         next: Option<TenantCursor>,
     },
 }
 
 impl TenantCursor {
-    /// The longest spelling of a cursor that is read.
+    /// The longest encoded cursor that is read.
     const SPELLING_MAX: usize = 128;
 
     /// The cursor of the next stage.
@@ -38,7 +38,7 @@ impl TenantCursor {
         format!("{}.{key}", self.stage)
     }
 
-    /// Reads a cursor back.
+    /// Reads a cursor that `spell` wrote.
     pub fn read(text: &str) -> Option<Self> {
         let (stage, key) = text.split_once('.').filter(|_| text.len() <= Self::SPELLING_MAX && text.is_ascii())?;
         let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();

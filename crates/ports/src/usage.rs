@@ -1,4 +1,4 @@
-//! What runs used, added up by day, and what quotas and retention are decided by.
+//! What runs used, summed by day, and the data that quotas and retention need.
 
 use windlass_kernel::{ItemId, RunId, Tenant, Timestamp};
 
@@ -27,48 +27,48 @@ impl Day {
         Day(self.0.saturating_add(1))
     }
 
-    /// The day so many days before it.
+    /// The day `days` days earlier.
     pub fn minus(self, days: u32) -> Self {
         Day(self.0.saturating_sub(days))
     }
 }
 
-/// A run that has ended and is not in the sums yet.
+/// The usage of an ended run that is in no sum yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunUsage {
     /// The run.
     pub run: RunId,
-    /// Where it is added. Its node is the one that reads it.
+    /// The row that it is added to. Its node is the one that reads it.
     pub key: UsageKey,
-    /// What is added.
+    /// The amounts that are added.
     pub sums: UsageSums,
 }
 
-/// What a row of sums is about.
+/// The key of a row of sums.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UsageKey {
-    /// Whose runs.
+    /// The tenant that owns the runs.
     pub tenant: Tenant,
-    /// The day on which they ended.
+    /// The day on which the runs ended.
     pub day: Day,
-    /// The name of their agent; empty for runs without a named one.
+    /// The name of their agent; empty for runs without a named agent.
     pub agent: String,
-    /// The model, as the runs asked for it.
+    /// The model as the runs asked for it.
     pub model: String,
-    /// The server that added them up.
+    /// The server process that summed the runs.
     pub node: NodeId,
 }
 
 /// One row of sums.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageRow {
-    /// What it is about.
+    /// The key of the row.
     pub key: UsageKey,
     /// The sums.
     pub sums: UsageSums,
 }
 
-/// Which sums are read, and by what they are grouped.
+/// A question for sums, and the fields by which they are grouped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageQuery {
     /// The first day.
@@ -81,12 +81,12 @@ pub struct UsageQuery {
     pub by_agent: bool,
     /// Whether each model has groups of its own.
     pub by_model: bool,
-    /// Groups that are read at the most.
+    /// The number of groups that are read at most.
     pub limit: usize,
 }
 
 impl UsageQuery {
-    /// Everything of these days, the last one included, in one group.
+    /// Everything from `from` to `to`, both included, in one group.
     pub fn whole(from: Day, to: Day) -> Self {
         UsageQuery { from, to, by_day: false, by_agent: false, by_model: false, limit: 1 }
     }
@@ -105,7 +105,7 @@ pub struct UsageGroup {
     pub sums: UsageSums,
 }
 
-/// Sums over runs.
+/// Sums over several runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageSums {
     /// Tokens that models read.
@@ -120,9 +120,9 @@ pub struct UsageSums {
     pub reasoning: u64,
     /// An estimate for attempts whose provider reported nothing.
     pub lost: u64,
-    /// Runs.
+    /// The number of runs.
     pub runs: u64,
-    /// Tool calls.
+    /// The number of tool calls.
     pub calls: u64,
     /// Bytes of content that the runs were given and produced.
     pub bytes: u64,
@@ -147,30 +147,30 @@ impl UsageSums {
         }
     }
 
-    /// Tokens that count against `tokens_per_day`: read, written and lost.
+    /// The tokens that count against `tokens_per_day`: read, written and lost.
     pub fn tokens(&self) -> u64 {
         self.input.saturating_add(self.output).saturating_add(self.lost)
     }
 }
 
-/// A stretch of stored items, in the order of their ids.
+/// A range of stored items, in the order of their ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemScan {
     /// Only items above this id.
     pub after: Option<ItemId>,
     /// Only items up to this id.
     pub up_to: Option<ItemId>,
-    /// Items that are read at the most.
+    /// The number of items that are read at most.
     pub limit: usize,
 }
 
-/// The bytes of content in a stretch of items.
+/// The bytes of content in a range of items.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ItemBytes {
-    /// The bytes of each tenant that has items there.
+    /// The bytes of each tenant that has items in the range.
     pub tenants: Vec<(Tenant, u64)>,
-    /// How many items were read.
+    /// The number of items that were read.
     pub items: usize,
-    /// The last of them.
+    /// The last item that was read.
     pub last: Option<ItemId>,
 }

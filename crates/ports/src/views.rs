@@ -1,4 +1,4 @@
-//! Reads for people, doors and the command line. Nobody mutates anything through these.
+//! The read operations of a store, for doors, tools of operators and tests. None of them changes anything.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -11,305 +11,306 @@ use crate::{
     boxes::ContextSize,
     conversations::{ConversationView, Part},
     lists::{AgentSummary, RunPage, RunScan},
+    names::{CallStatus, MessageKind, MessageStatus, spelled},
     open_requests::{OpenRequest, RequestHash},
     request::Lineage,
     store::{KeptAnswer, MessageId, StoreError},
     usage::{ItemBytes, ItemScan, UsageGroup, UsageQuery},
-    words::{CallStatus, MessageKind, MessageStatus, spelled},
 };
 
-/// What can be read. A foreign id looks like an unknown one: the tenant is part of every question.
+/// The reads of a store. The tenant is part of every question, so that another tenant's id looks like an unknown one.
 #[async_trait]
 pub trait Views: Send + Sync {
-    /// An agent's head.
+    /// The head of an agent.
     async fn head(&self, agent: &AgentKey) -> Result<Option<HeadView>, StoreError>;
-    /// A run.
+    /// A run with its state and manifest.
     async fn run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunView>, StoreError>;
-    /// Whose a run is, also of one that cannot be read.
+    /// The head of a run. It also answers for a run whose other rows can't be read.
     async fn agent_of(&self, tenant: &Tenant, run: RunId) -> Result<Option<AgentKey>, StoreError>;
-    /// The run that took over another's calls.
+    /// The run that inherited the calls of this one.
     async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError>;
-    /// The run that has a dedupe key.
+    /// The run that was accepted under a dedupe key.
     async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError>;
-    /// What the request was told that has a key.
+    /// The recorded answer to a request with this idempotency key.
     async fn answered(&self, tenant: &Tenant, key: &str) -> Result<Option<KeptAnswer>, StoreError>;
-    /// The open requests that have a hash, those of the oldest runs first.
+    /// The open requests with this hash, those of the oldest runs first.
     async fn open_requests(&self, tenant: &Tenant, hash: RequestHash) -> Result<Vec<OpenRequest>, StoreError>;
     /// A conversation.
     async fn conversation(&self, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>, StoreError>;
-    /// What a conversation is made of, oldest first.
+    /// The parts of a conversation, oldest first.
     async fn conversation_parts(&self, tenant: &Tenant, id: ConversationId) -> Result<Vec<Part>, StoreError>;
-    /// The words of a run that were announced and stand in no item yet.
+    /// The streamed text of a run that is in no item yet.
     async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError>;
-    /// The agent's run of the lowest ordinal that is at least this one.
+    /// The agent's run with the lowest ordinal that is at least this one.
     async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError>;
-    /// One page of a tenant's runs, newest first. Runs that are not stored for their client, and runs whose content was erased, are
-    /// not on it.
+    /// One page of a tenant's runs, newest first. Runs that are not stored for their client, and runs whose content was erased, are left
+    /// out.
     async fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Result<RunPage, StoreError>;
-    /// The names of agents that have listed runs, in order, after a name.
+    /// The agents with listed runs, in the order of their names, after the name `after`.
     async fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Result<Vec<AgentSummary>, StoreError>;
-    /// The first bytes of the newest instruction among a box's last items: enough to tell runs apart in a list.
+    /// The first bytes of the newest instruction among a box's last items. Lists show it so that people can distinguish runs.
     async fn instruction(&self, tenant: &Tenant, id: BoxId) -> Result<Option<Bytes>, StoreError>;
-    /// A run's journal from a number on.
+    /// A run's journal from event number `from` on.
     async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError>;
-    /// What happened since a reader knew the run so far, with the content that goes with it, in so many entries at the most.
+    /// The events that came after the state `so_far`, with the content that belongs to them, at most `limit`.
     async fn passages(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<Passage>, StoreError>;
-    /// A run's calls from a number on.
+    /// A run's calls from number `from` on.
     async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError>;
-    /// One item.
+    /// An item with its content.
     async fn item(&self, tenant: &Tenant, item: ItemId) -> Result<Option<Item>, StoreError>;
-    /// A box.
+    /// A box without its items.
     async fn open_box(&self, tenant: &Tenant, id: BoxId) -> Result<Option<BoxView>, StoreError>;
-    /// A page of a box's own items.
+    /// A page of the items that a box has besides its parent.
     async fn box_items(&self, tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Result<Vec<Item>, StoreError>;
-    /// Everything a range stands for, parents first. `range_size` says beforehand how much that is.
+    /// All items of a range, those of the parents first. `range_size` gives the amount of content in advance.
     async fn range_items(&self, tenant: &Tenant, range: BoxRange) -> Result<Vec<Item>, StoreError>;
-    /// How much a range stands for, parents included. No content is read for it.
+    /// The amount of content in a range, parents included. It reads no content.
     async fn range_size(&self, tenant: &Tenant, range: BoxRange) -> Result<ContextSize, StoreError>;
-    /// An agent's inbox after a row.
+    /// A page of an agent's inbox.
     async fn inbox(&self, agent: &AgentKey, page: Page) -> Result<Vec<InboxView>, StoreError>;
-    /// An agent's execution edges after an inbox row.
+    /// A page of the edges of an agent's execution graph.
     async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError>;
-    /// The tenants that ever had a run.
+    /// All tenants that ever had a run.
     async fn tenants(&self) -> Result<Vec<Tenant>, StoreError>;
-    /// How many runs of a tenant have not ended.
+    /// The number of runs of a tenant that have not ended.
     async fn open_runs(&self, tenant: &Tenant) -> Result<u32, StoreError>;
-    /// A tenant's sums, in the order of their groups.
+    /// A tenant's sums of usage, in the order of their groups.
     async fn usage(&self, tenant: &Tenant, query: &UsageQuery) -> Result<Vec<UsageGroup>, StoreError>;
-    /// The bytes of content in a stretch of items, by tenant.
+    /// The bytes of content in a range of items, by tenant.
     async fn item_bytes(&self, scan: &ItemScan) -> Result<ItemBytes, StoreError>;
-    /// Numbers about all tenants together, for metrics. A store that does not count has none.
+    /// Numbers about all tenants together, for metrics. The default for a store that does not count.
     async fn totals(&self) -> Result<StoreTotals, StoreError> {
         Ok(StoreTotals::default())
     }
 }
 
-/// How much is in a store.
+/// The amounts of rows and bytes in a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreTotals {
     /// Runs that have not ended.
     pub open_runs: u64,
-    /// Calls without a result that services run, by tool.
+    /// Calls of tool services that have no result yet, by tool.
     pub open_calls: Vec<(ToolName, u64)>,
-    /// Outbox rows that are not published; not counted beyond 100,000.
+    /// Outbox rows that are not published. The count stops at 100,000.
     pub outbox: u64,
     /// Bytes of the database.
     pub bytes: u64,
 }
 
-/// A stretch of rows.
+/// A page of numbered rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Page {
-    /// After this number.
+    /// Only rows with a higher number.
     pub after: u64,
-    /// So many at the most.
+    /// The number of rows that are read at most.
     pub limit: usize,
 }
 
-/// An agent's head.
+/// The head of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeadView {
-    /// Its status.
+    /// The status.
     pub status: HeadStatus,
-    /// The fence.
+    /// The epoch.
     pub epoch: Epoch,
     /// The active run.
     pub run: Option<RunId>,
-    /// Results awaited.
+    /// The number of results that the active run waits for.
     pub waiting: u32,
-    /// When the wait is given up.
+    /// The end of the wait.
     pub deadline: Option<Timestamp>,
-    /// Runs that wait their turn.
+    /// The number of queued runs.
     pub queued: u32,
-    /// Messages that wait for the owner.
+    /// The number of messages that wait for the owner.
     pub pending: u32,
-    /// Runs it ever had.
+    /// The number of runs that the agent ever had.
     pub runs: u64,
-    /// Why the agent was taken out of the way, if it was.
+    /// Why the agent is quarantined, if it is.
     pub quarantined: Option<String>,
 }
 
 spelled! {
-    /// Where a run is, as lists show it.
+    /// The status of a run on a list.
     RunStatus {
-        /// It waits its turn.
+        /// It waits for earlier runs of its agent.
         Queued = "queued",
         /// Its agent is leased to it.
         Active = "active",
-        /// It is over.
+        /// It has ended.
         Ended = "ended",
     }
 }
 
-/// A run.
+/// A stored run.
 #[derive(Clone, Debug)]
 pub struct RunView {
-    /// Its id.
+    /// The id of the run.
     pub id: RunId,
-    /// The head it runs under.
+    /// The head that the run belongs to.
     pub agent: AgentKey,
-    /// The name of the agent whose settings it has, if it has a named one.
+    /// The name of the run's agent, if the run has a named one.
     pub agent_name: Option<AgentName>,
-    /// Its turn's inbox row.
+    /// The inbox row of the run's request.
     pub message: MessageId,
-    /// Its place among the agent's runs, from 1.
+    /// The number of the run among the agent's runs, from 1.
     pub ordinal: u64,
-    /// Where it is.
+    /// Whether the run is queued, active or ended.
     pub status: RunStatus,
-    /// Its fence, once it has one.
+    /// The epoch under which it was last written. `None` while it is queued.
     pub epoch: Option<Epoch>,
-    /// Its state.
+    /// The state.
     pub state: Run,
-    /// What it may do.
+    /// The manifest.
     pub manifest: Manifest,
-    /// What its door wanted to know again.
+    /// The data that the door stored with the run.
     pub note: Option<Bytes>,
-    /// Its one result.
+    /// The item of the deliverable, after the end.
     pub deliverable: Option<ItemId>,
-    /// Where it comes from.
+    /// The place of the run in the execution graph.
     pub lineage: Lineage,
-    /// Whether a turn or an action began it.
+    /// Whether a turn or an action started the run.
     pub kind: MessageKind,
-    /// When it was accepted.
+    /// When the run was accepted.
     pub created_at: Timestamp,
-    /// When it ended.
+    /// When the run ended, if it has.
     pub ended_at: Option<Timestamp>,
-    /// Whether it is not to be stored: only the client that started it reads it, until it is erased.
+    /// Whether lists leave the run out, because it is not stored for its client: only that client reads it, until it is erased.
     pub unlisted: bool,
 }
 
 impl RunView {
-    /// What clients call the run's agent: its name, or the head's key if the run has no named agent.
+    /// The name by which clients know the run's agent, or the key of the head if the run has no named agent.
     pub fn agent_id(&self) -> &AgentName {
         self.agent_name.as_ref().unwrap_or(&self.agent.agent)
     }
 }
 
-/// One event with its number.
+/// An event with its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEntry {
-    /// Its number, from 0.
+    /// The number of the event, from 0.
     pub number: u64,
-    /// The fence it was written under; none while the run was queued.
+    /// The epoch under which it was written. `None` while the run was queued.
     pub epoch: Option<Epoch>,
-    /// When.
+    /// The time of the commit.
     pub at: Timestamp,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// One event with the content that goes with it.
+/// An event with the content that belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passage {
-    /// The event.
+    /// The event with its number.
     pub entry: JournalEntry,
-    /// The items it appended to the output box.
+    /// The items that the event appended to the output box.
     pub appended: Vec<Item>,
-    /// The result that it reports.
+    /// The result that the event reports.
     pub result: Option<Item>,
 }
 
-/// A call.
+/// A stored call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallView {
-    /// Its number.
+    /// The number of the call in its run.
     pub call: CallNumber,
-    /// The lap.
+    /// The iteration that made the call.
     pub iteration: u32,
-    /// What is called.
+    /// The name of the tool.
     pub tool: ToolName,
-    /// Who runs it.
+    /// Who executes the call.
     pub route: Route,
-    /// What a second start would do.
+    /// What repeating the call would do.
     pub effect: EffectClass,
-    /// How far it is.
+    /// The status of the call.
     pub status: CallStatus,
-    /// When its result is given up.
+    /// When the wait for the result ends.
     pub deadline: Timestamp,
-    /// Its content.
+    /// The item with the call's content.
     pub item: ItemId,
-    /// Its result.
+    /// The item with the result.
     pub result: Option<ItemId>,
-    /// Who holds it.
+    /// The worker of the tool service that holds the call.
     pub worker: Option<String>,
-    /// Until when.
+    /// The end of that worker's lease.
     pub lease_until: Option<Timestamp>,
-    /// When it was made.
+    /// When the call was made.
     pub created_at: Timestamp,
-    /// How often it was started by a server or claimed by a worker.
+    /// How often a server started the call or a worker claimed it.
     pub attempt: u32,
 }
 
 /// An immutable piece of content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Its id.
+    /// The id of the item.
     pub id: ItemId,
-    /// What it is.
+    /// The kind of the item.
     pub kind: ItemKind,
-    /// The bytes, as they came.
+    /// The content, byte for byte.
     pub content: Bytes,
 }
 
 /// A box, without its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoxView {
-    /// How many items of its own.
+    /// The number of the box's own items.
     pub length: u32,
-    /// What stands before them.
+    /// The range that precedes them.
     pub parent: Option<BoxRange>,
 }
 
 /// An inbox row: pointers, no content.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InboxView {
-    /// Its number.
+    /// The number of the row.
     pub id: MessageId,
-    /// What it is.
+    /// The kind of the message.
     pub kind: MessageKind,
-    /// How far it is.
+    /// The status of the message.
     pub status: MessageStatus,
-    /// For which run.
+    /// The run that the message is for.
     pub run: Option<RunId>,
-    /// Under which fence it was taken.
+    /// The epoch under which the owner took it.
     pub epoch: Option<Epoch>,
-    /// About which call.
+    /// The call that it is about.
     pub call: Option<CallNumber>,
-    /// Its content.
+    /// The item with its content.
     pub item: Option<ItemId>,
-    /// What it says of the outcome.
+    /// The outcome that it reports.
     pub outcome: Option<TaskStatus>,
-    /// What it wants to follow.
+    /// What follows the result, if the message says.
     pub after: Option<AfterExecution>,
-    /// Who sent it.
+    /// The sender: the name of its token.
     pub source: Option<String>,
-    /// A word about why.
+    /// The reason that the sender gave.
     pub reason: Option<String>,
-    /// When it came.
+    /// When the message arrived.
     pub created_at: Timestamp,
-    /// When it was taken.
+    /// When the owner took it.
     pub processed_at: Option<Timestamp>,
 }
 
-/// One edge of the execution graph: who asked whom for what. Derived from the inbox, so that none can be missing.
+/// An edge of the execution graph: a request from one step to another, or its answer. It is derived from the inbox, so that no edge can be
+/// missing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edge {
-    /// The inbox row it is derived from; a call has none.
+    /// The inbox row that the edge is derived from. The edge of a call has none.
     pub message: Option<MessageId>,
     /// `enqueue`, `tool_call`, `report`, `stop`, `answer`.
     pub primitive: &'static str,
     /// `request` or `response`.
     pub phase: &'static str,
-    /// The run.
+    /// The run that the edge belongs to.
     pub run: Option<RunId>,
-    /// What the two ends are matched by: the call, or the inbox row.
+    /// The call by which request and answer are matched, unless they are matched by the inbox row.
     pub call: Option<CallNumber>,
-    /// The trace.
+    /// The trace of the run.
     pub trace: [u8; 16],
-    /// The step that asked.
+    /// The step that made the request.
     pub parent_step: Option<String>,
-    /// How deep the run is.
+    /// The depth of the run in the graph.
     pub depth: u32,
-    /// When.
+    /// When the message arrived or the call was made.
     pub at: Timestamp,
 }

@@ -1,15 +1,15 @@
-//! Time and randomness, so that a test can hold both in its hand.
+//! Time and randomness, as traits so that tests control both.
 
 use uuid::Uuid;
 use windlass_kernel::Timestamp;
 
-/// The time.
+/// The source of the time.
 pub trait Clock: Send + Sync {
-    /// Now, by this machine's clock.
+    /// The current time by this machine's clock.
     fn now(&self) -> Timestamp;
 }
 
-/// Ids nobody has used. Later ones sort after earlier ones of the same process.
+/// A source of unused ids. Ids from one process sort in the order in which they were made.
 pub trait Ids: Send + Sync {
     /// A fresh id.
     fn fresh(&self) -> Uuid;

@@ -1,10 +1,10 @@
-//! Bytes that nobody should send, to everything that reads bytes of others. Each of these takes any bytes at all and panics where a
-//! promise is broken: that every reading ends, in an answer or in a refusal, and that what is kept is in proportion to what was sent.
+//! Hostile input for everything that reads bytes from outside. Each target takes any bytes and panics where a promise is broken: that every
+//! reading ends, in an answer or in a refusal, and that what is stored is in proportion to the input.
 //!
-//! Each says whether the bytes were taken for what they are meant to be, so that it shows if a corpus leads nowhere.
+//! Each target returns whether the bytes were accepted as what they should be, so that a corpus that reaches nothing is noticed.
 //!
-//! The targets in `fuzz` look for such bytes; their corpus is read again with every test.
-//! Time is virtual, so that no wait is long and the same bytes always lead to the same end.
+//! The targets in `fuzz` search for such bytes; every test run reads their corpus again. Time is virtual, so that no wait takes long and
+//! the same bytes always have the same outcome.
 
 mod doors;
 mod providers;
@@ -18,10 +18,10 @@ pub use providers::provider_streams;
 pub use requests::responses_request;
 pub use tool_servers::mcp_answers;
 
-/// Takes any bytes, and says whether they were taken for what they are meant to be.
+/// Reads any bytes, and returns whether they were accepted as what they should be.
 pub type Target = fn(&[u8]) -> bool;
 
-/// Everything that takes bytes, by the name of its target.
+/// All targets, each with the name of its fuzz target.
 pub const TARGETS: [(&str, Target); 4] = [
     ("responses_request", responses_request),
     ("door_requests", door_requests),
@@ -29,13 +29,13 @@ pub const TARGETS: [(&str, Target); 4] = [
     ("mcp_answers", mcp_answers),
 ];
 
-/// More bytes than this lead nowhere that fewer do not, and take long.
+/// Longer input finds nothing that shorter input does not, and takes long.
 const BYTES_MAX: usize = 64 << 10;
 
-/// What stands between two parts of the bytes. No JSON has one.
+/// The separator between two parts of the bytes. No JSON has this byte.
 const BETWEEN: u8 = 0;
 
-/// Runs to the end, however far away in virtual time.
+/// Runs the future to its end, however much virtual time that takes.
 fn run<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime can be made").block_on(work)

@@ -1,4 +1,4 @@
-//! The corpus of the fuzz targets is read again.
+//! Reads the corpus of the fuzz targets again.
 
 use std::{
     fs,
@@ -8,7 +8,7 @@ use std::{
 
 use windlass_sim::hostile::TARGETS;
 
-/// Bytes of all that is kept: enough for what matters, and not more than a repository wants to carry.
+/// The size limit of the whole corpus: enough for what matters, and not too much for a repository.
 const CORPUS_BYTES_MAX: u64 = 300 << 10;
 
 fn corpus() -> PathBuf {
@@ -39,7 +39,7 @@ fn no_input_of_the_corpus_breaks_what_reads_it() {
         assert!(taken >= 5, "the corpus of {name} leads nowhere: {taken} inputs were taken for what they are meant to be");
         counts.push(format!("{} {name}", inputs.len()));
     }
-    // Past the harness, which shows what a test prints only when it fails.
+    // Writes to stdout directly, because the test harness shows printed lines only when a test fails.
     let _ = writeln!(std::io::stdout(), "hostile input: {} replayed", counts.join(", "));
 }
 

@@ -28,7 +28,7 @@ fn every_state_keeps_every_promise() {
 }
 
 #[test]
-fn no_guard_can_be_taken_away() {
+fn no_guard_can_be_removed() {
     let all = trials();
     let tried: Vec<Guard> = all.iter().map(|trial| trial.guard).collect();
     let untried: Vec<&str> = Guard::ALL.iter().filter(|guard| !tried.contains(guard)).map(|guard| guard.as_str()).collect();
@@ -40,7 +40,7 @@ fn no_guard_can_be_taken_away() {
     assert!(blind.is_empty(), "{blind:#?}");
 }
 
-/// The model's guards are the product's: each has a test that shows the real thing enforcing it.
+/// The guards of the model are those of the product: for each there is a test that shows the real code enforcing it.
 #[test]
 fn every_guard_is_shown_by_a_test_of_the_product() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -52,7 +52,7 @@ fn every_guard_is_shown_by_a_test_of_the_product() {
     }
 }
 
-/// States are told apart by what can still make a difference. Here nothing is left out, and the graph must be the same.
+/// Compares the graph with one in which fingerprints leave nothing out: both must have the same states.
 #[test]
 fn fingerprints_leave_out_only_what_makes_no_difference() {
     let small = trials()
@@ -65,7 +65,7 @@ fn fingerprints_leave_out_only_what_makes_no_difference() {
     }
 }
 
-/// Whether the check notices that a guard is gone.
+/// Whether the check notices that a guard is missing.
 fn verdict(trial: &Trial) -> Result<(), String> {
     let Trial { guard, covered_by, config, breaks } = trial;
     let name = guard.as_str();
@@ -85,7 +85,7 @@ fn verdict(trial: &Trial) -> Result<(), String> {
 
 fn expect_whole(config: &Config, removed: &[Guard], promise: Option<Promise>) -> Result<(), String> {
     let found = explore(config, Guards::without(removed), promise);
-    // Without a guard things may go round; with all of them nothing does.
+    // Without a guard there may be a cycle; with all of them there must be none.
     let goes_round = removed.is_empty() && found.livelock.is_some();
     match found.broken {
         None if !goes_round => Ok(()),
@@ -93,26 +93,26 @@ fn expect_whole(config: &Config, removed: &[Guard], promise: Option<Promise>) ->
     }
 }
 
-/// Straight to the terminal: the test runner would keep it to itself.
+/// Writes to the terminal directly, because the test runner captures what tests print.
 fn print(lines: &str) {
     std::io::stderr().lock().write_all(lines.as_bytes()).unwrap();
 }
 
 fn story(config: &Config, found: &Explored) -> String {
-    let told = |story: &[Action]| story.iter().map(|action| format!("\n  {action:?}")).collect::<String>();
+    let shown = |story: &[Action]| story.iter().map(|action| format!("\n  {action:?}")).collect::<String>();
     if let Some(livelock) = &found.livelock {
         return format!(
-            "{}: it can go on for ever:{}\nand then over and over:{}",
+            "{}: it can continue for ever:{}\nand then repeatedly:{}",
             config.name,
-            told(&livelock.story),
-            told(&livelock.round)
+            shown(&livelock.story),
+            shown(&livelock.round)
         );
     }
     let Some(broken) = &found.broken else { return String::new() };
-    format!("{}: {}: {}{}", config.name, broken.promise.as_str(), broken.how, told(&broken.story))
+    format!("{}: {}: {}{}", config.name, broken.promise.as_str(), broken.how, shown(&broken.story))
 }
 
-/// Does the same to each, on as many threads as there are processors; the order stays.
+/// Does the same to each element, on as many threads as there are processors, and keeps the order.
 fn side_by_side<T: Sync + Send, R: Send>(all: Vec<T>, act: impl Fn(&T) -> R + Sync) -> Vec<(T, R)> {
     let next = Mutex::new(0);
     let results: Mutex<Vec<(usize, R)>> = Mutex::new(Vec::new());

@@ -1,39 +1,40 @@
-//! The real engine under 2,000 seeds of faults; every promise holds in each, and everything that must sometimes happen did.
+//! Runs the real engine under 2,000 seeds of faults. Every promise must hold in each of them, and all of them together must show every
+//! fact.
 //!
-//! A failure prints its seed, what the seed was made into, and the last things that happened. The same again, alone:
+//! A failure prints its seed, the derived options, and the last events. To repeat it alone:
 //!
 //! ```text
 //! SEED=123 cargo test -p windlass-sim --test simulation -- one_seed --nocapture
 //! ```
 //!
-//! `cargo run --release -p windlass-sim --bin campaign -- --seeds 100000 --from 2000` is for many more.
+//! For many more seeds: `cargo run --release -p windlass-sim --bin campaign -- --seeds 100000 --from 2000`.
 
 use std::io::Write;
 
-use windlass_sim::world::{Plant, march, simulate};
+use windlass_sim::world::{PlantedBug, run_seeds, simulate};
 
-/// Seeds in the test command.
+/// The seeds of one test run.
 const SEEDS: u64 = 2_000;
-/// Worlds at a time: one each core of the smallest machine this is run on.
+/// Worlds that run at the same time: one for each core of the smallest machine on which the tests run.
 const THREADS: usize = 2;
 
-/// Says something that is seen also if the test passes.
-fn say(line: &str) {
-    std::io::stderr().lock().write_all(format!("{line}\n").as_bytes()).expect("there is somebody to tell");
+/// Prints a line that is shown even if the test passes.
+fn print(line: &str) {
+    std::io::stderr().lock().write_all(format!("{line}\n").as_bytes()).expect("stderr is open");
 }
 
 #[test]
 fn every_promise_holds_under_every_seed() {
-    let tally = march(0..SEEDS, THREADS, None, |tally| tally.broken.len() < 3);
-    tally.broken.iter().for_each(|outcome| say(&outcome.to_string()));
+    let tally = run_seeds(0..SEEDS, THREADS, None, |tally| tally.broken.len() < 3);
+    tally.broken.iter().for_each(|outcome| print(&outcome.to_string()));
     let broken = tally.broken.len();
-    say(&format!("simulation: {} seeds, {} runs, {} faults, {broken} violations", tally.seeds, tally.runs, tally.faults));
-    say(&format!("simulation: {}", tally.facts));
+    print(&format!("simulation: {} seeds, {} runs, {} faults, {broken} violations", tally.seeds, tally.runs, tally.faults));
+    print(&format!("simulation: {}", tally.facts));
     assert!(tally.broken.is_empty(), "promises were broken; the seeds are above");
     assert_eq!(tally.facts.missing(), [""; 0], "the simulation is asleep where these never happen");
 }
 
-/// Worlds in which something once went wrong, with what it was.
+/// Seeds that once broke a promise, each with what was wrong.
 #[test]
 fn what_was_found_stays_found() {
     for (seed, story) in [
@@ -47,22 +48,22 @@ fn what_was_found_stays_found() {
     }
 }
 
-/// The checkers are awake: bugs that are put in on purpose are found.
+/// The checks notice bugs that are planted on purpose.
 #[test]
 fn planted_bugs_are_found() {
     let mut found = 0;
-    for plant in Plant::ALL {
-        let tally = march(0..SEEDS, THREADS, Some(plant), |tally| tally.broken.is_empty());
+    for planted_bug in PlantedBug::ALL {
+        let tally = run_seeds(0..SEEDS, THREADS, Some(planted_bug), |tally| tally.broken.is_empty());
         match tally.broken.first().and_then(|outcome| Some((outcome.seed, outcome.violation.as_ref()?))) {
-            None => say(&format!("{plant:?} was not found")),
+            None => print(&format!("{planted_bug:?} was not found")),
             Some((seed, violation)) => {
                 found += 1;
-                say(&format!("{plant:?}: found after {} seeds, in {seed}: {}, {}", tally.seeds, violation.promise, violation.text));
+                print(&format!("{planted_bug:?}: found after {} seeds, in {seed}: {}, {}", tally.seeds, violation.promise, violation.text));
             }
         }
     }
-    say(&format!("planted bugs: {}, found: {found}", Plant::ALL.len()));
-    assert_eq!(found, Plant::ALL.len());
+    print(&format!("planted bugs: {}, found: {found}", PlantedBug::ALL.len()));
+    assert_eq!(found, PlantedBug::ALL.len());
 }
 
 #[test]
@@ -73,11 +74,11 @@ fn a_seed_is_a_run_byte_for_byte() {
     }
 }
 
-/// The seed in `SEED`, for a look at what happened.
+/// Runs the seed in the variable `SEED`, to see what happened.
 #[test]
 fn one_seed() {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
     let outcome = simulate(seed, None);
-    say(&outcome.to_string());
+    print(&outcome.to_string());
     assert!(outcome.violation.is_none());
 }

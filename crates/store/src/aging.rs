@@ -1,19 +1,19 @@
-//! Which ended runs are old enough to be erased, decided once for all databases.
+//! Which ended runs are old enough to be erased, decided in the same way for all databases.
 //!
-//! No index is kept for this: an index over the time of the end would be changed by the commit that ends a run, and on PostgreSQL with it
-//! every other index of the row. The walk uses the index of the lists, where runs stand in the order in which they were accepted, and
-//! ends at the first one that was accepted too late.
+//! There is no index for this. An index over the time of the end would change with the commit that ends a run, and on PostgreSQL with it
+//! every other index of the row. The scan uses the index of the lists, which has runs in the order in which they were accepted, and ends at
+//! the first run that was accepted too late.
 
 use std::collections::BTreeSet;
 
 use windlass_kernel::{ConversationId, RunId, Timestamp};
 use windlass_ports::{AgedPage, AgedScan};
 
-/// What the walk reads of a listed run.
+/// The columns of a listed run that the scan reads.
 #[derive(Clone, Debug)]
 pub(crate) struct ListedRun {
     pub run: RunId,
-    /// The key of its head.
+    /// The agent of its head.
     pub agent: String,
     pub created_at: Timestamp,
     pub ended_at: Option<Timestamp>,
@@ -21,7 +21,7 @@ pub(crate) struct ListedRun {
     pub note_bytes: u64,
 }
 
-/// Runs that are old enough, before it is known whether something needs them.
+/// Runs that are old enough. Whether something needs them is not known yet.
 #[derive(Debug)]
 pub(crate) struct OldRuns {
     due: Vec<(RunId, Option<ConversationId>)>,
@@ -29,7 +29,7 @@ pub(crate) struct OldRuns {
 }
 
 impl OldRuns {
-    /// Chooses among the listed runs after `scan.after`, at most `scan.looks` of them in their order.
+    /// Chooses among the listed runs after `scan.after`, at most the first `scan.looks` of them.
     pub fn of(scan: &AgedScan, listed: &[ListedRun]) -> Self {
         let mut old = OldRuns { due: Vec::new(), next: None };
         let newest = scan.cutoffs.newest();
@@ -49,17 +49,17 @@ impl OldRuns {
         old
     }
 
-    /// Whether there is nothing to ask about.
+    /// Whether there are no such runs.
     pub fn is_empty(&self) -> bool {
         self.due.is_empty()
     }
 
-    /// The conversations whose runs these may be.
+    /// The conversations that these runs may belong to.
     pub fn conversations(&self) -> BTreeSet<ConversationId> {
         self.due.iter().filter_map(|(_, conversation)| *conversation).collect()
     }
 
-    /// Leaves out the runs that open runs need, and those of conversations that exist.
+    /// Leaves out the runs that open runs need, and the runs of conversations that exist.
     pub fn page(self, needed: &BTreeSet<RunId>, existing: &BTreeSet<ConversationId>) -> AgedPage {
         let is_free = |(run, conversation): &(RunId, Option<ConversationId>)| {
             !needed.contains(run) && conversation.is_none_or(|conversation| !existing.contains(&conversation))

@@ -1,26 +1,26 @@
-//! The edges of the execution graph, derived: every inbox row is one, and so is every call.
+//! The edges of the execution graph. They are derived: every inbox row is an edge, and so is every call.
 //!
-//! A call's request stands right before its report; calls that nobody has reported on come last of their run. So a page of edges is
-//! a page of the inbox with its calls, and an inbox row is all the cursor there has to be.
+//! The edge of a call precedes that of its report; calls without a report come last in their run. So a page of edges is a page of the inbox
+//! with the calls added, and an inbox row is a sufficient cursor.
 
 use windlass_kernel::{AgentKey, CallNumber, RunId};
 use windlass_ports::{CallStatus, Edge, Lineage, MessageId, MessageKind, Page};
 
-use crate::rows::{CallRow, MessageRow, Outcome, Reads, is_missing, is_report};
+use crate::rows::{CallRow, MessageRow, Reads, Result, is_report, missing_row};
 
-pub(crate) fn edges<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, page: Page) -> Outcome<Vec<Edge>> {
+pub(crate) fn edges<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, page: Page) -> Result<Vec<Edge>> {
     let before = rows.message(agent, MessageId(page.after))?.and_then(|row| row.run);
     let mut listing = Listing { rows, edges: Vec::new(), run: before, lineage: lineage(rows, before)? };
     let messages = rows.inbox(agent, page)?;
     let is_last = messages.len() < page.limit;
     for (id, row) in messages {
         if listing.run != row.run {
-            listing.go_on_to(row.run)?;
+            listing.move_to(row.run)?;
         }
         listing.message(id, &row)?;
     }
     if is_last {
-        listing.go_on_to(None)?;
+        listing.move_to(None)?;
     }
     Ok(listing.edges)
 }
@@ -28,15 +28,16 @@ pub(crate) fn edges<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, page: Page) -
 struct Listing<'a, R: ?Sized> {
     rows: &'a R,
     edges: Vec<Edge>,
-    /// Whose messages are being listed.
+    /// The run whose messages are being listed.
     run: Option<RunId>,
-    /// Where that run comes from.
+    /// The lineage of that run.
     lineage: Lineage,
 }
 
 impl<R: Reads + ?Sized> Listing<'_, R> {
-    /// Messages of one run stand together: before those of another, the calls that have no message.
-    fn go_on_to(&mut self, next: Option<RunId>) -> Outcome<()> {
+    /// Moves to the run of the next message. The messages of a run are adjacent: before those of the next run, the calls without a message
+    /// are listed.
+    fn move_to(&mut self, next: Option<RunId>) -> Result<()> {
         if let Some(run) = self.run {
             let calls = unreported(self.rows, run)?;
             self.edges.extend(calls.iter().map(|call| call_edge(call, &self.lineage)));
@@ -46,27 +47,27 @@ impl<R: Reads + ?Sized> Listing<'_, R> {
         Ok(())
     }
 
-    fn message(&mut self, id: MessageId, row: &MessageRow) -> Outcome<()> {
+    fn message(&mut self, id: MessageId, row: &MessageRow) -> Result<()> {
         if let (Some(run), Some(call), true) = (row.run, row.call, is_report(row.kind))
             && let Some(call) = self.rows.call(run, call)?
             && first_report(self.rows, &call)? == Some(id)
         {
             self.edges.push(call_edge(&call, &self.lineage));
         }
-        self.edges.push(edge(Some(id), words(row.kind), row.run, row.call, &self.lineage, row.created_at));
+        self.edges.push(edge(Some(id), primitive_and_phase(row.kind), row.run, row.call, &self.lineage, row.created_at));
         Ok(())
     }
 }
 
-fn lineage<R: Reads + ?Sized>(rows: &R, run: Option<RunId>) -> Outcome<Lineage> {
+fn lineage<R: Reads + ?Sized>(rows: &R, run: Option<RunId>) -> Result<Lineage> {
     match run {
         None => Ok(Lineage::default()),
-        Some(run) => rows.lineage(run)?.ok_or_else(|| is_missing("a message's run")),
+        Some(run) => rows.lineage(run)?.ok_or_else(|| missing_row("a message's run")),
     }
 }
 
-/// Calls that no message is about. Only such can be missing one as are open, or were given up with their run.
-fn unreported<R: Reads + ?Sized>(rows: &R, run: RunId) -> Outcome<Vec<CallRow>> {
+/// The calls that no message is about. Only calls that are open or were dropped with their run can be without one.
+fn unreported<R: Reads + ?Sized>(rows: &R, run: RunId) -> Result<Vec<CallRow>> {
     let mut found = Vec::new();
     let mut from = CallNumber(0);
     loop {
@@ -86,11 +87,11 @@ fn unreported<R: Reads + ?Sized>(rows: &R, run: RunId) -> Outcome<Vec<CallRow>> 
     }
 }
 
-/// Calls read at once.
+/// The number of calls that are read at once.
 const CALLS_PAGE: usize = 256;
 
-/// A call may have a result and a timeout: its request stands before whichever came first.
-fn first_report<R: Reads + ?Sized>(rows: &R, call: &CallRow) -> Outcome<Option<MessageId>> {
+/// The first message about a call. A call may have a result and a timeout, and its edge precedes the earlier one.
+fn first_report<R: Reads + ?Sized>(rows: &R, call: &CallRow) -> Result<Option<MessageId>> {
     let result = rows.report(call.run, call.call, MessageKind::ToolResult)?;
     let timeout = rows.report(call.run, call.call, MessageKind::Timeout)?;
     Ok(result.into_iter().chain(timeout).min())
@@ -111,7 +112,7 @@ fn edge(
     Edge { message, primitive, phase, run, call, trace: lineage.trace, parent_step: lineage.parent_step.clone(), depth: lineage.depth, at }
 }
 
-fn words(kind: MessageKind) -> (&'static str, &'static str) {
+fn primitive_and_phase(kind: MessageKind) -> (&'static str, &'static str) {
     match kind {
         MessageKind::Turn | MessageKind::UiAction => ("enqueue", "request"),
         MessageKind::ToolResult | MessageKind::Timeout => ("report", "response"),

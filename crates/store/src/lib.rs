@@ -1,40 +1,40 @@
-//! The durable truth, three times: in memory, in SQLite and in PostgreSQL.
+//! The storage port, implemented three times: in memory, on SQLite and on PostgreSQL.
 //!
-//! What a verb of [`Store`](windlass_ports::Store) does is written once, in `verbs`, against a list of named statements
-//! ([`rows`]); a database is an implementation of that list and nothing more. Whoever runs a verb sees to it that nobody
-//! else changes the same agent meanwhile, so a verb may read and then write. [`mod@conformance`] is the suite every store must pass.
+//! What a verb of [`Store`](windlass_ports::Store) does is written once, in `verbs`, against a list of named statements ([`rows`]). A
+//! database is an implementation of that list. The caller of a verb ensures that no other verb changes the same agent meanwhile, so that a
+//! verb may read and then write. [`mod@conformance`] is the suite that every store must pass.
 //!
-//! What is deliberately absent: policy and randomness. Time and ids come in with the data; the one clock here is that of a PostgreSQL
-//! database, for those who share it.
+//! What is deliberately absent: policy and randomness. Times and ids come in with the data. The only clock is that of a PostgreSQL
+//! database, which the processes that share it use for leases.
 
 mod aging;
 pub mod conformance;
 mod doorbells;
 mod edges;
+mod journal_batch;
 mod listing;
 mod measured;
 mod memory;
-mod parted;
 mod postgres;
 mod reading;
 mod records;
 pub mod rows;
 mod spelling;
 mod sqlite;
-mod stretch;
+mod tiered;
 mod usage;
 mod verbs;
 
 pub use doorbells::{Nats, NatsError, Notify, NotifyError};
 pub use memory::MemoryStore;
-pub use parted::PartedStore;
 pub use postgres::{DatabaseClock, PostgresOpenError, PostgresStore, PostgresViews, postgres_address};
 pub use sqlite::{OpenError, SqliteStore, SqliteViews, Vacuumed, create_private_folder, vacuum_sqlite};
+pub use tiered::PartedStore;
 
-/// How a store is set up.
+/// The options of a store.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StoreOptions {
-    /// Whether commits leave rows in the outbox for somebody to publish.
+    /// Whether commits leave rows in the outbox, which a publisher sends.
     pub publish: bool,
     /// Whether the end of a run leaves a row for the sums of usage.
     pub usage: bool,

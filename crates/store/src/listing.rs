@@ -1,25 +1,25 @@
-//! Lists of runs, once for all databases.
+//! Lists of runs, the same for all databases.
 
 use windlass_kernel::Tenant;
 use windlass_ports::{ListedRun, RunPage, RunScan, RunSet, RunStatus, RunView, StoreError, codec};
 
 use crate::{
     reading::{state_of, view_of},
-    rows::{Outcome, Reads, RunRow},
+    rows::{Reads, Result, RunRow},
 };
 
-/// One page of a tenant's runs. Everything that is asked about its rows is asked before anything fails, so that a database far away
-/// answers all of it at once.
-pub(crate) fn scan_runs<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, scan: &RunScan) -> Outcome<RunPage> {
+/// One page of a tenant's runs. All reads about its rows are made before any of them may fail, so that a remote database can answer them in
+/// one batch.
+pub(crate) fn scan_runs<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, scan: &RunScan) -> Result<RunPage> {
     let found = rows.scan_runs(tenant, scan)?;
     let next = found.last().filter(|_| found.len() >= scan.limit).map(|row| row.brief.run);
     let is_open = |row: &RunRow| row.brief.status != RunStatus::Ended;
     let wanted = found.into_iter().filter(|row| !row.unlisted && (scan.set != RunSet::Open || is_open(row)));
-    let listed: Vec<Outcome<ListedRun>> = wanted.map(|row| listed(rows, row)).collect();
-    Ok(RunPage { runs: listed.into_iter().collect::<Outcome<_>>()?, next })
+    let listed: Vec<Result<ListedRun>> = wanted.map(|row| listed(rows, row)).collect();
+    Ok(RunPage { runs: listed.into_iter().collect::<Result<_>>()?, next })
 }
 
-fn listed<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Outcome<ListedRun> {
+fn listed<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Result<ListedRun> {
     let brief = row.brief.clone();
     let (created_at, ended_at) = (row.created_at, row.ended_at);
     let view = match view(rows, row) {
@@ -31,8 +31,8 @@ fn listed<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Outcome<ListedRun> {
     Ok(ListedRun { id, agent, agent_name, status, created_at, ended_at, view })
 }
 
-/// Only a run that is going on has events since its state was stored.
-fn view<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Outcome<RunView> {
+/// Only an active run has events that came after its state was stored.
+fn view<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Result<RunView> {
     let state = match row.brief.status {
         RunStatus::Active => state_of(rows, &row)?,
         RunStatus::Queued | RunStatus::Ended => codec::decode_run(row.state_version, &row.state)?,

@@ -1,4 +1,4 @@
-//! What is read, once for all databases: the owner's `load`, and the views.
+//! Reads that are the same for all databases: the owner's `load`, and the views.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use windlass_ports::{
 };
 
 use crate::{
-    rows::{CallRow, HeadRow, ItemRow, MessageRow, NO_MANIFEST, Outcome, Reads, RunRow, is_missing},
-    verbs::{is_erased, said},
+    rows::{CallRow, HeadRow, ItemRow, MessageRow, NO_MANIFEST, Reads, Result, RunRow, missing_row},
+    verbs::{is_erased, join_deltas},
 };
 
-/// Events read at once when a state is brought up to date.
+/// The number of events that are read at once when a state is brought up to date.
 const EVENTS_PAGE: usize = 64;
 
-/// An agent's head, its active run, and what waits for that run or for no run.
-pub(crate) fn load<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Outcome<Option<Loaded>> {
+/// An agent's head, its active run, and the pending messages of that run or of none.
+pub(crate) fn load<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Result<Option<Loaded>> {
     let Some(head) = rows.head(agent)? else {
         return Ok(None);
     };
@@ -25,7 +25,7 @@ pub(crate) fn load<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Outcome<Opt
         None => None,
         Some(run) => Some(loaded_run(rows, run)?),
     };
-    // A count of zero is the common case, and saves the question.
+    // A count of zero is the common case and saves the read.
     let pending = if head.pending == 0 { Vec::new() } else { rows.pending(agent)? };
     let turn = run.as_ref().and_then(|run| run.turn);
     let is_for_owner = |id, row: &MessageRow| Some(id) != turn && (row.run.is_none() || row.run == head.run);
@@ -33,29 +33,29 @@ pub(crate) fn load<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Outcome<Opt
     Ok(Some(Loaded { head: head_brief(rows, &head)?, run, pending }))
 }
 
-fn head_brief<R: Reads + ?Sized>(rows: &R, head: &HeadRow) -> Outcome<Head> {
+fn head_brief<R: Reads + ?Sized>(rows: &R, head: &HeadRow) -> Result<Head> {
     let owner_lives = head.owner.map_or(Ok(false), |owner| rows.lives(owner))?;
     Ok(Head { status: head.status, epoch: head.epoch, seq: head.seq, owner: head.owner, owner_lives, queued: head.queued })
 }
 
-fn loaded_run<R: Reads + ?Sized>(rows: &R, id: RunId) -> Outcome<LoadedRun> {
-    let row = rows.run(id)?.ok_or_else(|| is_missing("a head's run"))?;
+fn loaded_run<R: Reads + ?Sized>(rows: &R, id: RunId) -> Result<LoadedRun> {
+    let row = rows.run(id)?.ok_or_else(|| missing_row("a head's run"))?;
     let state = state_of(rows, &row)?;
-    let manifest = rows.manifest(&row.brief.agent.tenant, &row.manifest)?.ok_or_else(|| is_missing("a run's manifest"))?;
+    let manifest = rows.manifest(&row.brief.agent.tenant, &row.manifest)?.ok_or_else(|| missing_row("a run's manifest"))?;
     let turn = matches!(state.phase, Phase::Accepted).then_some(row.brief.message);
     let claims = if state.calls().is_empty() { Vec::new() } else { rows.claims(id)? };
     Ok(LoadedRun { id, state, manifest, agent_name: row.brief.agent_name, follows: row.follows, turn, claims })
 }
 
-/// A run's state: as it was last stored, moved on by what its journal says since.
-pub(crate) fn state_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Run> {
+/// The state of a run: the stored state, with the later events of its journal applied.
+pub(crate) fn state_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Run> {
     let mut state = codec::decode_run(row.state_version, &row.state)?;
     loop {
         let since = rows.journal(row.brief.run, state.next_number, EVENTS_PAGE)?;
         let is_last = since.len() < EVENTS_PAGE;
         for entry in since {
             let event = codec::decode_event(&entry.kind, entry.version, &entry.body)?;
-            state = apply(Some(state), &event).ok_or_else(|| is_missing("a run's state"))?;
+            state = apply(Some(state), &event).ok_or_else(|| missing_row("a run's state"))?;
         }
         if is_last {
             return Ok(state);
@@ -67,7 +67,7 @@ fn message((id, row): (MessageId, MessageRow)) -> Message {
     Message { id, kind: row.kind, run: row.run, call: row.call, item: row.item, outcome: row.outcome, after: row.after, reason: row.reason }
 }
 
-pub(crate) fn head<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Outcome<Option<HeadView>> {
+pub(crate) fn head<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Result<Option<HeadView>> {
     Ok(rows.head(agent)?.map(|head| HeadView {
         status: head.status,
         epoch: head.epoch,
@@ -81,25 +81,25 @@ pub(crate) fn head<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Outcome<Opt
     }))
 }
 
-pub(crate) fn run<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcome<Option<RunView>> {
+pub(crate) fn run<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Result<Option<RunView>> {
     rows.run(run)?.filter(|row| row.brief.agent.tenant == *tenant).map(|row| run_view(rows, row)).transpose()
 }
 
-pub(crate) fn agent_of<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcome<Option<AgentKey>> {
+pub(crate) fn agent_of<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Result<Option<AgentKey>> {
     Ok(rows.run_brief(run)?.map(|run| run.agent).filter(|agent| agent.tenant == *tenant))
 }
 
-pub(crate) fn run_from<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, ordinal: u64) -> Outcome<Option<RunView>> {
+pub(crate) fn run_from<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>> {
     rows.run_from(agent, ordinal)?.map(|row| run_view(rows, row)).transpose()
 }
 
-fn run_view<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Outcome<RunView> {
+fn run_view<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Result<RunView> {
     let state = state_of(rows, &row)?;
     view_of(rows, row, state)
 }
 
-/// A run whose state is known.
-pub(crate) fn view_of<R: Reads + ?Sized>(rows: &R, row: RunRow, state: Run) -> Outcome<RunView> {
+/// The view of a run whose state is known.
+pub(crate) fn view_of<R: Reads + ?Sized>(rows: &R, row: RunRow, state: Run) -> Result<RunView> {
     let manifest = manifest_of(rows, &row)?;
     Ok(RunView {
         id: row.brief.run,
@@ -121,8 +121,8 @@ pub(crate) fn view_of<R: Reads + ?Sized>(rows: &R, row: RunRow, state: Run) -> O
     })
 }
 
-/// A run's manifest. That of an erased run is empty: what the run may do is no longer asked.
-fn manifest_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Arc<Manifest>> {
+/// The manifest of a run. An erased run has an empty one, because what it may do does not matter any more.
+fn manifest_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Arc<Manifest>> {
     if row.manifest != NO_MANIFEST
         && let Some(found) = rows.manifest(&row.brief.agent.tenant, &row.manifest)?
     {
@@ -130,37 +130,37 @@ fn manifest_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Arc<Manifes
     }
     // The run may have been erased after its row was read.
     if !is_erased(rows, row.brief.run)? {
-        return Err(is_missing("a run's manifest"));
+        return Err(missing_row("a run's manifest"));
     }
     Ok(Arc::new(Manifest::plain("", Budgets { iterations: 0, calls: None, tokens: None, wall_ms: None })))
 }
 
-/// Whether a run is the tenant's; a foreign one looks like an unknown one.
-fn is_run_of<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcome<bool> {
+/// Whether the run belongs to the tenant. Another tenant's run looks like an unknown one.
+fn is_run_of<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Result<bool> {
     Ok(rows.run_brief(run)?.is_some_and(|run| run.agent.tenant == *tenant))
 }
 
-pub(crate) fn run_by_key<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, key: &str) -> Outcome<Option<RunId>> {
+pub(crate) fn run_by_key<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, key: &str) -> Result<Option<RunId>> {
     Ok(rows.run_by_dedupe(tenant, &codec::key_hash(tenant, key))?.map(|brief| brief.run))
 }
 
-pub(crate) fn answered<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, key: &str) -> Outcome<Option<KeptAnswer>> {
-    let kept = rows.answer(tenant, &codec::key_hash(tenant, key))?;
-    Ok(kept.map(|row| KeptAnswer { asked: row.asked, message: row.message, lost: row.lost }))
+pub(crate) fn answered<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, key: &str) -> Result<Option<KeptAnswer>> {
+    let recorded = rows.answer(tenant, &codec::key_hash(tenant, key))?;
+    Ok(recorded.map(|row| KeptAnswer { asked: row.asked, message: row.message, lost: row.lost }))
 }
 
-pub(crate) fn run_taking<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcome<Option<RunId>> {
+pub(crate) fn run_taking<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Result<Option<RunId>> {
     Ok(rows.run_taking(tenant, run)?.map(|taker| taker.run))
 }
 
-pub(crate) fn announced<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Outcome<StreamedText> {
+pub(crate) fn announced<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Result<StreamedText> {
     if !is_run_of(rows, tenant, run)? {
         return Ok(StreamedText::default());
     }
-    Ok(said(rows.deltas(run)?))
+    Ok(join_deltas(rows.deltas(run)?))
 }
 
-pub(crate) fn journal<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Outcome<Vec<JournalEntry>> {
+pub(crate) fn journal<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>> {
     if !is_run_of(rows, tenant, run)? {
         return Ok(Vec::new());
     }
@@ -177,7 +177,7 @@ pub(crate) fn passages<R: Reads + ?Sized>(
     run: RunId,
     so_far: Option<Run>,
     limit: usize,
-) -> Outcome<Vec<Passage>> {
+) -> Result<Vec<Passage>> {
     let (from, taken) = so_far.as_ref().map_or((0, 0), |run| (run.next_number, run.output.length));
     let entries = journal(rows, tenant, run, from, limit)?;
     let mut state = so_far;
@@ -195,9 +195,9 @@ pub(crate) fn passages<R: Reads + ?Sized>(
     let mut passages = Vec::with_capacity(entries.len());
     for (entry, after) in entries.into_iter().zip(lengths) {
         let count = after.saturating_sub(before) as usize;
-        let appended = items.by_ref().take(count).map(|(_, row)| verified(row)).collect::<Outcome<Vec<_>>>()?;
+        let appended = items.by_ref().take(count).map(|(_, row)| verified(row)).collect::<Result<Vec<_>>>()?;
         if appended.len() != count {
-            return Err(is_missing("an item of an output box"));
+            return Err(missing_row("an item of an output box"));
         }
         let mut result = None;
         if let Event::Reported { item: reported, .. } = &entry.event {
@@ -209,7 +209,7 @@ pub(crate) fn passages<R: Reads + ?Sized>(
     Ok(passages)
 }
 
-pub(crate) fn calls<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Outcome<Vec<CallView>> {
+pub(crate) fn calls<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>> {
     let found = rows.calls(run, from, limit)?;
     Ok(found.into_iter().filter(|call| call.agent.tenant == *tenant).map(call_view).collect())
 }
@@ -232,33 +232,33 @@ fn call_view(row: CallRow) -> CallView {
     }
 }
 
-pub(crate) fn item<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ItemId) -> Outcome<Option<Item>> {
+pub(crate) fn item<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ItemId) -> Result<Option<Item>> {
     rows.item(tenant, id)?.map(verified).transpose()
 }
 
-/// An item whose content is still what was written.
-pub(crate) fn verified(row: ItemRow) -> Outcome<Item> {
+/// The item, if its content still has the hash that was stored with it.
+pub(crate) fn verified(row: ItemRow) -> Result<Item> {
     if codec::content_hash(&row.content) != row.hash {
         return Err(StoreError::Corrupt(format!("the content of {} is not what was written", row.id)));
     }
     Ok(Item { id: row.id, kind: row.kind, content: row.content })
 }
 
-pub(crate) fn open_box<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: BoxId) -> Outcome<Option<BoxView>> {
+pub(crate) fn open_box<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: BoxId) -> Result<Option<BoxView>> {
     let Some(found) = rows.find_box(id)?.filter(|found| found.tenant == *tenant) else {
         return Ok(None);
     };
     Ok(Some(BoxView { length: rows.box_length(id)?, parent: found.parent }))
 }
 
-pub(crate) fn box_items<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Outcome<Vec<Item>> {
+pub(crate) fn box_items<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Result<Vec<Item>> {
     if open_box(rows, tenant, id)?.is_none() {
         return Ok(Vec::new());
     }
     rows.box_items(id, from.into(), i64::MAX, limit)?.into_iter().map(|(_, row)| verified(row)).collect()
 }
 
-pub(crate) fn inbox<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, page: Page) -> Outcome<Vec<InboxView>> {
+pub(crate) fn inbox<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, page: Page) -> Result<Vec<InboxView>> {
     Ok(rows.inbox(agent, page)?.into_iter().map(inbox_view).collect())
 }
 

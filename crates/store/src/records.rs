@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use windlass_ports::ReaderRecord;
 
-/// The records, shared by those who make them and the writers. Every create request commits, so the list is as short as the time
-/// between two commits.
+/// The records, shared by the store's handles and its writers. Every create request commits, so that the list only grows between two
+/// commits.
 #[derive(Clone, Default)]
 pub(crate) struct Records(Arc<Mutex<Vec<ReaderRecord>>>);
 

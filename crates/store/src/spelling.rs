@@ -1,4 +1,4 @@
-//! How the kernel's small words are spelled in a database, where the kernel itself does not say.
+//! The names of the kernel's enums in a database, where the kernel has none itself.
 
 use windlass_kernel::{AfterExecution, EffectClass, Route};
 

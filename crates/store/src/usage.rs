@@ -1,30 +1,30 @@
-//! What is counted of a run that has ended, once for all databases.
+//! The usage that is counted of an ended run, the same for all databases.
 
 use windlass_kernel::{RunId, Tenant};
 use windlass_ports::{Day, NodeId, RunUsage, RunView, StoreError, UsageKey, UsageSums};
 
 use crate::{
     reading,
-    rows::{Outcome, Reads},
+    rows::{Reads, Result},
 };
 
-/// A run on the list of those that are in no sum, with the bytes of its content.
+/// An ended run that is in no sum, with the bytes of its content.
 #[derive(Clone, Debug)]
 pub(crate) struct Uncounted {
     pub tenant: Tenant,
     pub run: RunId,
     pub bytes: u64,
-    /// The model of a run whose manifest was erased.
+    /// The model, if the run's manifest was erased.
     pub model: Option<String>,
 }
 
-/// The most that one run adds to a sum. What providers report is not checked, and a sum that overflowed could not be read any more.
+/// The most that one run adds to a sum. Nothing checks what providers report, and a sum that overflowed could not be read any more.
 const RUN_MAX: u64 = 1 << 48;
 
-/// What each run on the list adds to the sums. Everything is asked before anything fails, so that a database far away answers all of it
-/// at once. A run that cannot be read counts as a run, so that it does not stay on the list.
-pub(crate) fn usage_of<R: Reads + ?Sized>(rows: &R, node: NodeId, listed: &[Uncounted]) -> Outcome<Vec<RunUsage>> {
-    let found: Vec<Outcome<Option<RunView>>> = listed.iter().map(|row| reading::run(rows, &row.tenant, row.run)).collect();
+/// What each listed run adds to the sums. All reads are made before any of them may fail, so that a remote database can answer them in one
+/// batch. A run that can't be read counts as a run, so that it does not stay on the list.
+pub(crate) fn usage_of<R: Reads + ?Sized>(rows: &R, node: NodeId, listed: &[Uncounted]) -> Result<Vec<RunUsage>> {
+    let found: Vec<Result<Option<RunView>>> = listed.iter().map(|row| reading::run(rows, &row.tenant, row.run)).collect();
     let counted = listed.iter().zip(found).map(|(row, found)| match found {
         Ok(view) => Ok(run_usage(node, row, view.as_ref())),
         Err(StoreError::Corrupt(_)) => Ok(run_usage(node, row, None)),

@@ -1,4 +1,4 @@
-//! Both stores pass the whole suite.
+//! All stores without a server process pass the whole suite.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, like tests")]
 
 use windlass_store::{MemoryStore, PartedStore, SqliteStore, StoreOptions, conformance::Subject};
@@ -13,8 +13,8 @@ mod memory {
     windlass_store::conformance!(make);
 }
 
-/// Nothing of the suite is for memory alone, and everything must pass as if it was not there.
-mod parted {
+/// Nothing in the suite is only for memory, so that every case must pass as if the memory tier did not exist.
+mod tiered {
     use std::sync::Arc;
 
     use super::*;

@@ -15,7 +15,7 @@ use crate::{
 const TOO_LONG: &str = "context_length_exceeded";
 
 /// Attempts for one summary. Each attempt reads less than the one before.
-const TRIES_MAX: u32 = 4;
+const ATTEMPTS_MAX: u32 = 4;
 
 impl Draft<'_, '_> {
     /// Whether the next reply of the model is a summary.
@@ -32,7 +32,7 @@ impl Draft<'_, '_> {
             Compaction::Auto => run.compacting > 0 || run.compacted_in != run.iteration,
             Compaction::Only => true,
         };
-        may_begin && code == TOO_LONG && streamed.text.is_empty() && run.compacting < TRIES_MAX
+        may_begin && code == TOO_LONG && streamed.text.is_empty() && run.compacting < ATTEMPTS_MAX
     }
 
     /// Takes a reply to a request for a summary. Only its text counts.

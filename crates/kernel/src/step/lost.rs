@@ -49,8 +49,8 @@ impl Draft<'_, '_> {
         }
         let resumes = then == AfterCut::AsksAgain;
         if resumes {
-            let words = "your last message was cut off in the middle; go on from where it ends, without repeating it";
-            self.append_new(ItemKind::Instruction, content::encode(&content::Instruction::Text(words.into())));
+            let text = "your last message was cut off in the middle; go on from where it ends, without repeating it";
+            self.append_new(ItemKind::Instruction, content::encode(&content::Instruction::Text(text.into())));
         }
         let items = self.appended_since(before);
         self.record(Event::Cut { iteration: self.run().iteration, items, chunks: streamed.chunks, resumes, usage, lost });

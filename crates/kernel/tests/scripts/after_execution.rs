@@ -1,4 +1,4 @@
-//! What follows a result: back to the model, or the end.
+//! What follows a result: the model is asked again, or the run ends.
 
 use expect_test::expect;
 

@@ -1,11 +1,11 @@
-//! Tries of one iteration's model call.
+//! Attempts of the model call of one iteration.
 
 use expect_test::expect;
 
 use crate::support::check;
 
 #[test]
-fn s_03_a_failed_try_is_owed_again_in_the_same_iteration() {
+fn s_03_a_failed_attempt_is_repeated_in_the_same_iteration() {
     check(
         "",
         "
@@ -32,7 +32,7 @@ iteration?
 }
 
 #[test]
-fn a_failure_that_no_retry_mends_ends_the_run_as_failed() {
+fn a_failure_that_can_not_be_retried_ends_the_run_as_failed() {
     check(
         "",
         "
@@ -47,7 +47,7 @@ failed refused never
 }
 
 #[test]
-fn tries_are_counted_anew_in_each_iteration() {
+fn attempts_are_counted_from_1_in_each_iteration() {
     check(
         "tools: a",
         "
@@ -68,7 +68,7 @@ failed busy retry 10
 }
 
 #[test]
-fn tokens_of_every_try_are_counted() {
+fn tokens_of_every_attempt_are_counted() {
     check(
         "tools: a",
         "

@@ -1,4 +1,4 @@
-//! S10: nothing is started past a limit; the breach says how much was used, and the end is a partial deliverable.
+//! S10: nothing starts past a limit. The breach records how much was used, and the run ends with a partial deliverable.
 
 use expect_test::expect;
 
@@ -103,7 +103,7 @@ reply: a, a
 }
 
 #[test]
-fn refused_calls_of_the_iteration_are_not_held_against_the_call_limit() {
+fn refused_calls_of_the_iteration_do_not_count_against_the_call_limit() {
     check(
         "
 tools: a
@@ -141,7 +141,7 @@ usage?
 }
 
 #[test]
-fn tokens_used_up_do_not_take_the_answer_away() {
+fn an_answer_that_uses_up_the_tokens_is_delivered() {
     check(
         "budgets: 100 tokens",
         "
@@ -158,7 +158,7 @@ usage?
 }
 
 #[test]
-fn tokens_below_the_limit_go_on() {
+fn tokens_below_the_limit_do_not_end_the_run() {
     check(
         "
 tools: a
@@ -184,7 +184,7 @@ reply: a using 1+0
 }
 
 #[test]
-fn tokens_of_failed_tries_count_and_no_further_try_is_owed() {
+fn tokens_of_failed_attempts_count_and_no_further_attempt_is_owed() {
     check(
         "budgets: 100 tokens",
         "
@@ -202,9 +202,9 @@ usage?
     );
 }
 
-/// Usage is what providers told; the budget counts the rest, too.
+/// The usage is what providers reported. The budget also counts the estimates.
 #[test]
-fn tokens_that_nobody_told_count_and_are_no_usage() {
+fn unreported_tokens_count_but_are_not_usage() {
     check(
         "budgets: 100 tokens",
         "
@@ -225,7 +225,7 @@ reply: a using 9+0
 }
 
 #[test]
-fn a_try_that_is_not_gone_on_with_may_be_the_last() {
+fn an_attempt_that_does_not_continue_the_text_may_be_the_last() {
     check(
         "budgets: 100 tokens",
         "
@@ -239,9 +239,9 @@ cut half a losing 100
     );
 }
 
-/// The model is asked again after a takeover, so the budgets are asked before.
+/// The model is asked again after a takeover, so the budgets are checked first.
 #[test]
-fn tokens_lost_with_an_owner_count_and_words_that_were_announced_stay() {
+fn tokens_lost_with_an_owner_count_and_streamed_text_stays() {
     check(
         "budgets: 100 tokens",
         "
@@ -261,7 +261,7 @@ usage?
     );
 }
 
-/// A run that waits loses no model call with its owner.
+/// A waiting run has no model call that its owner could lose.
 #[test]
 fn a_waiting_run_is_not_ended_by_a_takeover() {
     check(
@@ -285,7 +285,7 @@ usage?
 }
 
 #[test]
-fn tokens_of_the_last_failed_try_are_on_record() {
+fn tokens_of_the_last_failed_attempt_are_recorded() {
     check(
         "",
         "
@@ -400,7 +400,7 @@ reply: a
 }
 
 #[test]
-fn a_try_that_could_only_start_past_the_time_limit_is_not_owed() {
+fn an_attempt_that_could_only_start_past_the_time_limit_is_not_owed() {
     check(
         "budgets: 1000 wall_ms",
         "

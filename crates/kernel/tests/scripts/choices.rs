@@ -1,4 +1,4 @@
-//! What a request says about tools: which may run, how many, and whether any do.
+//! What a request demands of tool calls: which may be made, how many, and whether the model must make any.
 
 use expect_test::expect;
 
@@ -17,7 +17,7 @@ fn with_choice_none_nothing_is_run_and_the_calls_stay() {
 }
 
 #[test]
-fn a_call_outside_the_allowed_ones_is_refused_and_the_loop_goes_on() {
+fn a_call_outside_the_allowed_ones_is_refused_and_the_loop_continues() {
     check(
         "tools: look, pay, ask client\nallowed: look",
         "\nentered\nreply: look, pay, ask\nowed?\nreport 1 success\n",
@@ -31,7 +31,7 @@ fn a_call_outside_the_allowed_ones_is_refused_and_the_loop_goes_on() {
 }
 
 #[test]
-fn calls_beyond_the_limit_are_refused_and_the_loop_goes_on() {
+fn calls_beyond_the_limit_are_refused_and_the_loop_continues() {
     check(
         "tools: look\ncalls_max: 2",
         "\nentered\nreply: look\nreport 1 success\nreply: look, look\nreport 2 success\n",

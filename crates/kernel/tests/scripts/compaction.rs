@@ -1,11 +1,11 @@
-//! A model that has too much to read gives a summary, and the run goes on from it.
+//! A run whose prompt is too long for its model gets a summary and continues from it.
 
 use expect_test::expect;
 
 use crate::support::check;
 
 #[test]
-fn a_run_that_became_too_long_goes_on_from_a_summary() {
+fn a_run_that_became_too_long_continues_from_a_summary() {
     check(
         "compaction: auto\ntools: look",
         "\nentered\nreply: look\nreport 1 success\nfailed context_length_exceeded never\nreply \"in short\" using 9+3\nreply \"done\"\nusage?\n",
@@ -22,7 +22,7 @@ fn a_run_that_became_too_long_goes_on_from_a_summary() {
 }
 
 #[test]
-fn a_summary_that_is_too_long_to_make_is_tried_with_less_and_given_up_in_the_end() {
+fn a_summary_that_is_too_long_to_make_is_attempted_with_less_and_then_given_up() {
     check(
         "compaction: auto",
         "\nentered\nfailed context_length_exceeded never\nfailed context_length_exceeded never\nfailed busy retry 5\nfailed context_length_exceeded never\nfailed context_length_exceeded never\nfailed context_length_exceeded never\n",
@@ -53,7 +53,7 @@ fn an_iteration_that_is_too_long_with_its_summary_ends_the_run() {
 }
 
 #[test]
-fn nothing_is_summed_up_where_nobody_asked_for_it_or_words_were_announced() {
+fn no_summary_is_made_when_it_is_off_or_text_was_streamed() {
     check(
         "tools: look",
         "\nentered\nfailed context_length_exceeded never\n",

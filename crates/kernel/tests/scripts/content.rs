@@ -1,4 +1,4 @@
-//! The shapes of content, where a script cannot show them.
+//! The shapes of content that a script can't show.
 
 use expect_test::expect;
 use serde_json::value::RawValue;
@@ -97,11 +97,11 @@ fn kinds_and_statuses_are_read_back_as_they_are_spelled() {
         assert_eq!(windlass_kernel::ItemKind::parse(kind.as_str()), Some(kind));
         assert_eq!(serde_json::to_value(kind).expect("a word"), kind.as_str());
     }
-    for word in ["success", "failed", "canceled", "timeout", "partial"] {
-        assert_eq!(TaskStatus::parse(word).map(TaskStatus::as_str), Some(word));
+    for name in ["success", "failed", "canceled", "timeout", "partial"] {
+        assert_eq!(TaskStatus::parse(name).map(TaskStatus::as_str), Some(name));
     }
-    for word in ["idle", "dispatched", "running", "suspended"] {
-        assert_eq!(windlass_kernel::HeadStatus::parse(word).map(windlass_kernel::HeadStatus::as_str), Some(word));
+    for name in ["idle", "dispatched", "running", "suspended"] {
+        assert_eq!(windlass_kernel::HeadStatus::parse(name).map(windlass_kernel::HeadStatus::as_str), Some(name));
     }
     assert_eq!(windlass_kernel::HeadStatus::parse("paused"), None);
 }

@@ -1,4 +1,4 @@
-//! When a wait is given up.
+//! Deadlines of calls.
 
 use expect_test::expect;
 

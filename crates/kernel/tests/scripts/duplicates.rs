@@ -1,4 +1,4 @@
-//! What comes twice, too late or for nobody changes nothing, and that is on record.
+//! Inputs that come twice, too late, or for a call that does not exist change nothing, and the journal records that.
 
 use expect_test::expect;
 
@@ -118,7 +118,7 @@ report 2 success
 }
 
 #[test]
-fn inputs_of_another_phase_are_ignored_and_on_record() {
+fn inputs_of_another_phase_are_ignored_and_recorded() {
     check(
         "tools: a",
         "

@@ -1,4 +1,4 @@
-//! Every ending writes exactly one deliverable, as the last item. (That it is one and the last is checked in every script.)
+//! Every ending writes exactly one deliverable, as the last item. (Every script checks that it is the only one and the last.)
 
 use expect_test::expect;
 
@@ -35,7 +35,7 @@ reply \"\"
 }
 
 #[test]
-fn c_059_a_stop_before_anybody_entered_delivers() {
+fn c_059_a_stop_before_the_run_is_entered_delivers() {
     check(
         "",
         "
@@ -67,7 +67,7 @@ reply \"too late\"
 }
 
 #[test]
-fn c_059_a_stop_between_two_tries_delivers() {
+fn c_059_a_stop_between_two_attempts_delivers() {
     check(
         "",
         "
@@ -147,7 +147,7 @@ answer record 1
 }
 
 #[test]
-fn c_059_a_failed_model_delivers_words() {
+fn c_059_a_failed_model_delivers_text() {
     check(
         "",
         "

@@ -1,4 +1,4 @@
-//! A call that only the client can run hands the whole iteration back: the run ends and nothing of the iteration is started.
+//! A call that only the client can make ends the run, and no other call of the iteration is started.
 
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! S3: the iteration counter is one more per iteration, and nothing else moves it.
+//! S3: the iteration counter rises by one with each iteration, and nothing else changes it.
 
 use expect_test::expect;
 
@@ -92,7 +92,7 @@ iteration?
 }
 
 #[test]
-fn an_iteration_of_refused_calls_only_goes_straight_on_to_the_next() {
+fn an_iteration_of_refused_calls_only_is_followed_by_the_next_at_once() {
     check(
         "",
         "

@@ -1,11 +1,11 @@
-//! Calls that an earlier run left behind are made first; then the model is asked.
+//! Calls that an earlier run did not make are made first. Then the model is asked.
 
 use expect_test::expect;
 
 use crate::support::check;
 
 #[test]
-fn the_model_waits_for_the_calls_that_were_left_behind() {
+fn the_model_waits_for_the_inherited_calls() {
     check(
         "tools: look, pay external write",
         "\ntakes look, pay\nowed?\nreport 1 success\nreport 2 failed\niteration?\nreply \"done\"\n",

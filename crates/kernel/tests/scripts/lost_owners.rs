@@ -1,4 +1,4 @@
-//! S6: what a lost owner may have been in the middle of. A write waits for a person, everything else starts again.
+//! S6: a lost owner may have been in the middle of any effect. A write is parked for a person, everything else starts again.
 
 use expect_test::expect;
 
@@ -24,7 +24,7 @@ entered
 }
 
 #[test]
-fn a_run_taken_over_while_it_thinks_is_owed_the_same_model_call() {
+fn a_run_taken_over_during_a_model_call_is_owed_the_same_call() {
     check(
         "",
         "
@@ -108,7 +108,7 @@ taken over
 }
 
 #[test]
-fn the_result_of_a_parked_call_is_taken_if_it_comes_after_all() {
+fn the_result_of_a_parked_call_is_applied_if_it_arrives_after_all() {
     check(
         ALL,
         "
@@ -198,7 +198,7 @@ answer unpark
 }
 
 #[test]
-fn a_failed_try_is_no_progress() {
+fn a_failed_attempt_is_no_progress() {
     check(
         "",
         "

@@ -1,4 +1,4 @@
-//! The kernel, told as scenarios: a setup, a script in the words of the domain, and what must have happened.
+//! Scenarios of the kernel: a setup, a script in the terms of the glossary, and the expected transcript.
 
 mod support;
 
@@ -9,7 +9,7 @@ mod budgets;
 mod choices;
 mod compaction;
 mod content;
-mod cut_words;
+mod cut_text;
 mod deadlines;
 mod duplicates;
 mod endings;

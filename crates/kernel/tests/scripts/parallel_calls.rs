@@ -1,4 +1,4 @@
-//! Calls of one iteration run side by side; the iteration goes on once, when the last result is in.
+//! Calls of one iteration run at the same time. The next iteration starts once, when the last result is in.
 
 use expect_test::expect;
 
@@ -87,7 +87,7 @@ report 2 success
 }
 
 #[test]
-fn c_051_the_deadline_that_is_left_is_the_one_of_the_calls_that_are_left() {
+fn c_051_the_remaining_deadline_is_that_of_the_remaining_calls() {
     check(
         "tools: quick 1000ms, slow 9000ms",
         "
@@ -107,7 +107,7 @@ report 2 success
 
 #[test]
 fn f_014_a_model_that_reuses_its_call_ids_gets_numbers_of_its_own() {
-    // Every call of a script carries the same provider's id.
+    // Every call of a script has the same provider's id.
     check(
         TWO,
         "

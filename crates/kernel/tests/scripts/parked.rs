@@ -1,4 +1,4 @@
-//! What only a person can decide.
+//! Runs and calls that only a person's decision can continue.
 
 use expect_test::expect;
 
@@ -97,7 +97,7 @@ report 1 success
 }
 
 #[test]
-fn the_model_is_told_that_nobody_knows() {
+fn the_model_reads_that_the_outcome_is_unknown() {
     check(
         PAY,
         "
@@ -118,7 +118,7 @@ report 2 success
 }
 
 #[test]
-fn telling_the_model_does_not_end_a_run_whose_tool_terminates() {
+fn an_unknown_outcome_does_not_end_a_run_whose_tool_terminates() {
     check(
         "tools: pay write terminate",
         "
@@ -191,7 +191,7 @@ answer tell 1
 }
 
 #[test]
-fn a_panic_parks_the_run_and_unpark_goes_on_where_it_was() {
+fn a_panic_parks_the_run_and_unpark_continues_it() {
     check(
         "",
         "
@@ -241,7 +241,7 @@ answer release 1
 }
 
 #[test]
-fn results_that_come_while_the_run_is_parked_are_applied_when_it_goes_on() {
+fn results_that_arrive_while_the_run_is_parked_are_applied_when_it_continues() {
     check(
         "tools: look, find",
         "

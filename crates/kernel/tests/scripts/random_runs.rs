@@ -1,4 +1,4 @@
-//! The laws over random runs: any manifest, any inputs, sensible or not. Every step is held to `support::laws`.
+//! The laws over random runs: any manifest and any inputs, sensible or not. `support::laws` checks every step.
 
 use proptest::prelude::*;
 use windlass_kernel::{
@@ -8,7 +8,7 @@ use windlass_kernel::{
 
 use crate::support::{
     driver::{Driver, item_id},
-    script::{Asked, Wanted},
+    script::{ScriptedCall, ScriptedInput},
     setup::{Setup, manifest, tool},
 };
 
@@ -27,7 +27,7 @@ proptest! {
         nexts in prop::collection::vec(any_next(), 0..30),
     ) {
         let mut driver = drive(&setup, nexts);
-        take(&mut driver, Asked::Stop { reason: "enough".into(), said: None });
+        take(&mut driver, ScriptedInput::Stop { reason: "enough".into(), streamed: None });
         prop_assert!(driver.run.has_ended());
     }
 
@@ -62,14 +62,14 @@ proptest! {
     }
 }
 
-/// What happens next.
+/// The next input of a random run.
 #[derive(Clone, Debug)]
 enum Next {
-    /// What this run is likely to see where it is.
-    Sensible { pick: usize, calls: Vec<Wanted>, status: TaskStatus, after: Option<AfterExecution> },
-    /// Anything at all.
-    Any(Asked),
-    /// The clock is set, also back.
+    /// An input that fits the state of the run.
+    Sensible { pick: usize, calls: Vec<ScriptedCall>, status: TaskStatus, after: Option<AfterExecution> },
+    /// Any input.
+    Any(ScriptedInput),
+    /// The clock is set, possibly back.
     At(Timestamp),
 }
 
@@ -88,7 +88,7 @@ fn drive(setup: &Setup, nexts: Vec<Next>) -> Driver {
     driver
 }
 
-fn take(driver: &mut Driver, asked: Asked) {
+fn take(driver: &mut Driver, asked: ScriptedInput) {
     let input = driver.input(asked, &mut |_, _| ());
     driver.take(input);
 }
@@ -96,16 +96,16 @@ fn take(driver: &mut Driver, asked: Asked) {
 fn sensible(
     run: &Run,
     pick: usize,
-    replies: &mut dyn Iterator<Item = Vec<Wanted>>,
+    replies: &mut dyn Iterator<Item = Vec<ScriptedCall>>,
     status: TaskStatus,
     after: Option<AfterExecution>,
-) -> Asked {
+) -> ScriptedInput {
     if run.parked.is_some() {
-        return Asked::Unpark;
+        return ScriptedInput::Unpark;
     }
     match &run.phase {
-        Phase::Accepted => Asked::Entered((run.origin == Origin::Action).then(|| wanted(TOOLS[pick % TOOLS.len()], "{}"))),
-        Phase::Thinking { .. } => Asked::Reply {
+        Phase::Accepted => ScriptedInput::Entered((run.origin == Origin::Action).then(|| wanted(TOOLS[pick % TOOLS.len()], "{}"))),
+        Phase::Thinking { .. } => ScriptedInput::Reply {
             text: "words".into(),
             calls: replies.next().unwrap_or_default(),
             usage: Usage { tokens_in: 3, tokens_out: 4, ..Usage::default() },
@@ -114,27 +114,27 @@ fn sensible(
             let waiting: Vec<_> = calls.iter().filter(|call| !call.is_received()).collect();
             let call = waiting[pick % waiting.len()];
             match call.progress {
-                Progress::Parked => Asked::Record { call: call.call, status },
-                Progress::Open | Progress::Received { .. } => Asked::Report { call: call.call, status, after },
+                Progress::Parked => ScriptedInput::Record { call: call.call, status },
+                Progress::Open | Progress::Received { .. } => ScriptedInput::Report { call: call.call, status, after },
             }
         }
-        Phase::Ended { .. } => Asked::TakenOver { lost: 0, said: None },
+        Phase::Ended { .. } => ScriptedInput::TakenOver { lost: 0, streamed: None },
     }
 }
 
-/// One iteration: what the model wants, what comes back, and another order in which it comes back, with repetitions.
+/// One iteration: the calls of the model, their results, and another order of the results, with repetitions.
 #[derive(Clone, Debug)]
 struct Iteration {
-    calls: Vec<Wanted>,
+    calls: Vec<ScriptedCall>,
     reports: Vec<(TaskStatus, Option<AfterExecution>)>,
     order: Vec<usize>,
 }
 
-/// Where an iteration leads: the run but for the length of its journal, the output box, and what the kernel wrote.
+/// What an iteration leads to: the run without the length of its journal, the output box, and the kernel's own items.
 fn play_iteration(setup: &Setup, iteration: &Iteration, order: &[usize]) -> (Run, Vec<ItemId>, Vec<NewItem>) {
     let mut driver = Driver::new(Setup { origin: Origin::Turn, ..setup.clone() });
-    take(&mut driver, Asked::Entered(None));
-    take(&mut driver, Asked::Reply { text: String::new(), calls: iteration.calls.clone(), usage: Usage::default() });
+    take(&mut driver, ScriptedInput::Entered(None));
+    take(&mut driver, ScriptedInput::Reply { text: String::new(), calls: iteration.calls.clone(), usage: Usage::default() });
     let mut written = Vec::new();
     for index in order {
         let (status, after) = iteration.reports[*index];
@@ -148,8 +148,8 @@ fn play_iteration(setup: &Setup, iteration: &Iteration, order: &[usize]) -> (Run
 
 const TOOLS: [&str; 6] = ["t0", "t1", "t2", "t3", "t4", "gone"];
 
-fn wanted(tool: &str, arguments: &str) -> Wanted {
-    Wanted { tool: tool.into(), arguments: arguments.into() }
+fn wanted(tool: &str, arguments: &str) -> ScriptedCall {
+    ScriptedCall { tool: tool.into(), arguments: arguments.into() }
 }
 
 fn any_setup() -> impl Strategy<Value = Setup> {
@@ -197,42 +197,42 @@ fn any_next() -> impl Strategy<Value = Next> {
     let sensible = (any::<usize>(), prop::collection::vec(any_wanted(), 0..4), any_status(), any_after())
         .prop_map(|(pick, calls, status, after)| Next::Sensible { pick, calls, status, after });
     let at = prop_oneof![20 => 0..10_000_i64, 1 => Just(i64::MIN), 1 => Just(i64::MAX)];
-    prop_oneof![6 => sensible, 6 => any_asked().prop_map(Next::Any), 1 => at.prop_map(|at| Next::At(Timestamp(at)))]
+    prop_oneof![6 => sensible, 6 => any_input().prop_map(Next::Any), 1 => at.prop_map(|at| Next::At(Timestamp(at)))]
 }
 
-fn any_asked() -> impl Strategy<Value = Asked> {
+fn any_input() -> impl Strategy<Value = ScriptedInput> {
     let call = || (0..8_u32).prop_map(CallNumber);
     let retry_ms = prop_oneof![3 => (0..2_000_u64).prop_map(Some), 1 => Just(None), 1 => Just(Some(u64::MAX))];
     prop_oneof![
-        2 => prop::option::of(any_wanted()).prop_map(Asked::Entered),
-        3 => ("[a-z]{0,3}", prop::collection::vec(any_wanted(), 0..4), any_usage()).prop_map(|(text, calls, usage)| Asked::Reply { text, calls, usage }),
-        2 => (retry_ms, any_usage(), any_lost()).prop_map(|(retry_ms, usage, lost)| {
-            Asked::Failed { code: "busy".into(), retry_ms, spent: Spent { usage, lost }, said: None }
+        2 => prop::option::of(any_wanted()).prop_map(ScriptedInput::Entered),
+        3 => ("[a-z]{0,3}", prop::collection::vec(any_wanted(), 0..4), any_usage()).prop_map(|(text, calls, usage)| ScriptedInput::Reply { text, calls, usage }),
+        2 => (retry_ms, any_usage(), any_lost_tokens()).prop_map(|(retry_ms, usage, lost)| {
+            ScriptedInput::Failed { code: "busy".into(), retry_ms, spent: Spent { usage, lost }, streamed: None }
         }),
-        1 => Just(Asked::Failed { code: "gone".into(), retry_ms: None, spent: Spent::default(), said: Some("half a".into()) }),
-        1 => any_lost().prop_map(|lost| Asked::Cut { words: "half a word".into(), lost }),
-        1 => Just(Asked::Quiet),
-        1 => Just(Asked::Reasoned("hm".into())),
-        1 => prop::collection::vec(any_wanted(), 0..4).prop_map(|calls| Asked::Thoughtful {
+        1 => Just(ScriptedInput::Failed { code: "gone".into(), retry_ms: None, spent: Spent::default(), streamed: Some("half a".into()) }),
+        1 => any_lost_tokens().prop_map(|lost| ScriptedInput::Cut { text: "half a word".into(), lost }),
+        1 => Just(ScriptedInput::Quiet),
+        1 => Just(ScriptedInput::Reasoned("hm".into())),
+        1 => prop::collection::vec(any_wanted(), 0..4).prop_map(|calls| ScriptedInput::Thoughtful {
             before: "hm".into(),
             text: "so".into(),
             between: "and".into(),
             calls,
         }),
-        4 => (call(), any_status(), any_after()).prop_map(|(call, status, after)| Asked::Report { call, status, after }),
-        2 => call().prop_map(Asked::Timeout),
-        2 => call().prop_map(Asked::LeaseEnded),
-        4 => (any_lost(), prop::option::of(Just("half".to_owned()))).prop_map(|(lost, said)| Asked::TakenOver { lost, said }),
-        2 => Just(Asked::Panicked),
-        2 => (call(), any_status()).prop_map(|(call, status)| Asked::Record { call, status }),
-        2 => call().prop_map(Asked::Release),
-        2 => call().prop_map(Asked::Tell),
-        2 => Just(Asked::Unpark),
-        1 => Just(Asked::Stop { reason: "because".into(), said: Some("half".into()) }),
+        4 => (call(), any_status(), any_after()).prop_map(|(call, status, after)| ScriptedInput::Report { call, status, after }),
+        2 => call().prop_map(ScriptedInput::Timeout),
+        2 => call().prop_map(ScriptedInput::LeaseEnded),
+        4 => (any_lost_tokens(), prop::option::of(Just("half".to_owned()))).prop_map(|(lost, streamed)| ScriptedInput::TakenOver { lost, streamed }),
+        2 => Just(ScriptedInput::Panicked),
+        2 => (call(), any_status()).prop_map(|(call, status)| ScriptedInput::Record { call, status }),
+        2 => call().prop_map(ScriptedInput::Release),
+        2 => call().prop_map(ScriptedInput::Tell),
+        2 => Just(ScriptedInput::Unpark),
+        1 => Just(ScriptedInput::Stop { reason: "because".into(), streamed: Some("half".into()) }),
     ]
 }
 
-fn any_wanted() -> impl Strategy<Value = Wanted> {
+fn any_wanted() -> impl Strategy<Value = ScriptedCall> {
     let tool = prop_oneof![12 => prop::sample::select(TOOLS.to_vec()), 1 => Just(SUBMIT_RESULT)];
     let arguments = prop::sample::select(vec!["{}", "{}", r#"{"x":1}"#, r#"{"y":null,"x":2}"#, r#"{"x":1,"y":"\ud800"}"#, "oops", ""]);
     (tool, arguments).prop_map(|(tool, arguments)| wanted(tool, arguments))
@@ -247,7 +247,7 @@ fn any_after() -> impl Strategy<Value = Option<AfterExecution>> {
     prop_oneof![6 => Just(None), 2 => Just(Some(AfterExecution::Suspend)), 1 => Just(Some(AfterExecution::Terminate))]
 }
 
-fn any_lost() -> impl Strategy<Value = u64> {
+fn any_lost_tokens() -> impl Strategy<Value = u64> {
     prop_oneof![4 => Just(0), 4 => 1..40_u64, 1 => Just(u64::MAX)]
 }
 

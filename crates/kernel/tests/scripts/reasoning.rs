@@ -1,11 +1,11 @@
-//! Thoughts stand in the output before what came of them.
+//! Reasoning precedes the text and the calls that it led to in the output box.
 
 use expect_test::expect;
 
 use crate::support::check;
 
 #[test]
-fn thoughts_are_on_record_before_the_words_and_a_later_try_has_its_own() {
+fn reasoning_is_stored_before_the_text_and_a_later_attempt_has_its_own() {
     check(
         "tools: look",
         "\nentered\nreasoned first\nowed?\nfailed busy retry 5\nreasoned second\nreply \"so be it\"\nreasoned too late\n",
@@ -22,7 +22,7 @@ fn thoughts_are_on_record_before_the_words_and_a_later_try_has_its_own() {
 }
 
 #[test]
-fn a_reply_brings_its_thoughts_along_each_in_its_place() {
+fn the_reasoning_of_a_reply_is_stored_in_its_places() {
     check(
         "tools: look",
         "\nentered\nthoughtful hm / let me see / aha / look\nreport 1 success\nthoughtful now / done / never shown\n",
@@ -36,7 +36,7 @@ fn a_reply_brings_its_thoughts_along_each_in_its_place() {
 }
 
 #[test]
-fn thoughts_are_the_models_alone_while_it_is_asked() {
+fn reasoning_is_only_taken_while_the_model_is_asked() {
     check(
         "tools: look",
         "\nreasoned early\nentered\nreply: look\nreasoned late\n",

@@ -1,11 +1,11 @@
-//! A call that cannot be made is answered at once, in words the model can act on, and the run goes on.
+//! A call that can't be made gets an error result at once, which the model can read, and the run continues.
 
 use expect_test::expect;
 
 use crate::support::check;
 
 #[test]
-fn an_unknown_tool_gets_an_error_and_the_model_goes_on() {
+fn an_unknown_tool_gets_an_error_and_the_model_continues() {
     check(
         "tools: a",
         "
@@ -22,7 +22,7 @@ reply \"then not\"
 }
 
 #[test]
-fn broken_arguments_get_an_error_and_the_model_goes_on() {
+fn broken_arguments_get_an_error_and_the_model_continues() {
     check(
         "tools: a",
         r#"
@@ -58,7 +58,7 @@ reply: a( {"x" : "\ud800"} ), a({"x":1,"x":2}), a({"x":1e999})
 }
 
 #[test]
-fn a_refused_call_does_not_hold_up_the_others_of_its_iteration() {
+fn a_refused_call_does_not_delay_the_others_of_its_iteration() {
     check(
         "tools: a",
         r#"

@@ -1,4 +1,4 @@
-//! `submit_result`: the built-in way of a model to hand in named fields.
+//! `submit_result`: the built-in tool with which a model hands in named fields.
 
 use expect_test::expect;
 

@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use windlass_sim::world::march;
+use windlass_sim::world::run_seeds;
 
-/// Failing seeds after which there is no use in going on.
+/// After this many failing seeds the campaign ends.
 const BROKEN_MAX: usize = 10;
-/// The pause between two words about how it goes.
+/// The pause between two lines about the progress.
 const NEWS_EVERY: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let began = Instant::now();
     let last = Mutex::new(began);
-    let tally = march(from..from.saturating_add(seeds), threads, None, |tally| {
+    let tally = run_seeds(from..from.saturating_add(seeds), threads, None, |tally| {
         if let Ok(mut last) = last.lock()
             && last.elapsed() >= NEWS_EVERY
         {
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         tally.faults,
         tally.broken.len()
     );
-    // A campaign in which these never happen has tried less than it seems.
+    // If these facts never happened, the campaign covered less than it seems.
     let missing = tally.facts.missing();
     if !missing.is_empty() {
         println!("never seen: {}", missing.join(", "));
@@ -52,9 +52,9 @@ fn main() -> ExitCode {
     if tally.broken.is_empty() && missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The number after a word; the usual one without the word, none if it is no number.
-fn number(arguments: &[String], word: &str, usual: u64) -> Option<u64> {
-    match arguments.iter().position(|argument| argument == word) {
+/// The number after a word; the default without the word, `None` if it is no number.
+fn number(arguments: &[String], flag: &str, usual: u64) -> Option<u64> {
+    match arguments.iter().position(|argument| argument == flag) {
         None => Some(usual),
         Some(place) => arguments.get(place + 1)?.replace('_', "").parse().ok(),
     }

@@ -1,64 +1,64 @@
-//! What is explored: small worlds, each with a budget for everything that can go wrong in it.
+//! The configurations that are explored: small worlds, each with a budget for every kind of fault.
 
 use serde_json::json;
 use windlass_kernel::{AfterExecution, Budgets, EffectClass, Manifest, Route, ToolSpec};
 
-pub use super::state::Left;
+pub use super::state::FaultBudget;
 
 /// A tool of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tool {
-    /// Who runs it.
+    /// Who executes it.
     pub route: Route,
-    /// What a second start would do.
+    /// What repeating a call would do.
     pub effect: EffectClass,
 }
 
 /// One small world.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What it is called.
+    /// The name that failures show.
     pub name: &'static str,
-    /// How many processes there are.
+    /// The number of processes.
     pub workers: u8,
-    /// The requests, by their keys; an equal key is a repeated request.
+    /// The requests, by their keys. An equal key is a repeated request.
     pub keys: &'static [u8],
-    /// What the model asks for in the first lap.
+    /// The tools that the model calls in the first iteration.
     pub tools: &'static [Tool],
     /// Whether only the first run calls tools; the others answer at once.
     pub is_only_first: bool,
-    /// Whether the model asks for tools in every lap.
+    /// Whether the model calls tools in every iteration.
     pub is_greedy: bool,
-    /// Whether no process has room when a request comes: it waits for the sweep.
+    /// Whether no process has room when a request comes, so that the run waits for the sweep.
     pub is_full: bool,
     /// Whether services report to a process, to the store, or both.
     pub reports: Ways,
-    /// What may go wrong.
-    pub left: Left,
+    /// The faults that may happen.
+    pub faults: FaultBudget,
 }
 
-/// How a result comes in.
+/// The way in which a result arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ways {
-    /// At the desk of one of the processes.
-    Desk,
-    /// In the inbox: no process had room.
+    /// In the mailbox of one of the processes.
+    Mailbox,
+    /// In the inbox, because no process had room.
     Inbox,
-    /// Either way.
+    /// In either way.
     Both,
 }
 
-/// Laps that a run may have.
+/// The most iterations of a run.
 pub(super) const ITERATIONS_MAX: u32 = 2;
 
-/// Ticks until a result is given up.
+/// Ticks until the deadline of a call.
 pub(super) const DEADLINE_TICKS: u64 = 2;
 
 /// Ticks that a service may hold a call, and that a failed model call waits.
 pub(super) const HOLD_TICKS: u64 = 1;
 
 impl Config {
-    /// What the runs may do.
+    /// The manifest of the runs.
     pub(super) fn manifest(&self) -> Manifest {
         let tool = |(index, tool): (usize, &Tool)| ToolSpec {
             name: tool_name(index).into(),
@@ -76,7 +76,7 @@ impl Config {
     }
 }
 
-/// A tool's name, by its place.
+/// The name of the tool with this index.
 pub(super) fn tool_name(index: usize) -> &'static str {
     ["first", "second", "third"][index.min(2)]
 }
@@ -86,8 +86,8 @@ pub(super) const LOCAL_WRITE: Tool = Tool { route: Route::InProcess, effect: Eff
 pub(super) const SERVED_READ: Tool = Tool { route: Route::External, effect: EffectClass::Read };
 pub(super) const SERVED_WRITE: Tool = Tool { route: Route::External, effect: EffectClass::Write };
 
-pub(super) const NOTHING: Left =
-    Left { crashes: 0, pauses: 0, lost: 0, delays: 0, duplicates: 0, early: 0, silences: 0, stops: 0, failures: 0, ticks: 0 };
+pub(super) const NOTHING: FaultBudget =
+    FaultBudget { crashes: 0, pauses: 0, lost: 0, delays: 0, duplicates: 0, early: 0, silences: 0, stops: 0, failures: 0, ticks: 0 };
 
 pub(super) const PLAIN: Config = Config {
     name: "",
@@ -97,43 +97,43 @@ pub(super) const PLAIN: Config = Config {
     is_only_first: true,
     is_greedy: false,
     is_full: false,
-    reports: Ways::Desk,
-    left: NOTHING,
+    reports: Ways::Mailbox,
+    faults: NOTHING,
 };
 
-/// All of them. Together they show every fact there is.
+/// All configurations. Together they show every fact.
 pub fn configurations() -> Vec<Config> {
-    let everything = Left { crashes: 1, pauses: 1, lost: 1, duplicates: 1, stops: 1, ..NOTHING };
+    let everything = FaultBudget { crashes: 1, pauses: 1, lost: 1, duplicates: 1, stops: 1, ..NOTHING };
     let served = &[SERVED_READ, SERVED_WRITE];
     let written = &[LOCAL_WRITE, SERVED_READ];
     vec![
-        Config { name: "everything once", reports: Ways::Inbox, left: everything, ..PLAIN },
-        Config { name: "a write of this process", keys: &[1], tools: written, reports: Ways::Both, left: everything, ..PLAIN },
+        Config { name: "everything once", reports: Ways::Inbox, faults: everything, ..PLAIN },
+        Config { name: "a write of this process", keys: &[1], tools: written, reports: Ways::Both, faults: everything, ..PLAIN },
         Config {
             name: "services and time",
             keys: &[1],
             tools: served,
-            left: Left { ticks: 3, duplicates: 1, silences: 1, ..NOTHING },
+            faults: FaultBudget { ticks: 3, duplicates: 1, silences: 1, ..NOTHING },
             ..PLAIN
         },
         Config {
             name: "a zombie and a crash",
             keys: &[1],
             tools: written,
-            left: Left { crashes: 1, pauses: 1, failures: 1, ticks: 2, ..NOTHING },
+            faults: FaultBudget { crashes: 1, pauses: 1, failures: 1, ticks: 2, ..NOTHING },
             ..PLAIN
         },
-        Config { name: "a delayed commit", tools: served, left: Left { delays: 1, lost: 1, pauses: 1, ..NOTHING }, ..PLAIN },
+        Config { name: "a delayed commit", tools: served, faults: FaultBudget { delays: 1, lost: 1, pauses: 1, ..NOTHING }, ..PLAIN },
         Config {
             name: "an early result",
             keys: &[1],
             tools: served,
             reports: Ways::Both,
-            left: Left { early: 1, crashes: 1, duplicates: 1, lost: 1, ..NOTHING },
+            faults: FaultBudget { early: 1, crashes: 1, duplicates: 1, lost: 1, ..NOTHING },
             ..PLAIN
         },
-        Config { name: "two stops", is_full: true, left: Left { stops: 2, crashes: 1, ..NOTHING }, ..PLAIN },
-        Config { name: "a key used twice", keys: &[1, 1], left: Left { lost: 1, crashes: 1, ..NOTHING }, ..PLAIN },
-        Config { name: "a greedy model", keys: &[1], is_greedy: true, left: Left { crashes: 1, ticks: 2, ..NOTHING }, ..PLAIN },
+        Config { name: "two stops", is_full: true, faults: FaultBudget { stops: 2, crashes: 1, ..NOTHING }, ..PLAIN },
+        Config { name: "a key used twice", keys: &[1, 1], faults: FaultBudget { lost: 1, crashes: 1, ..NOTHING }, ..PLAIN },
+        Config { name: "a greedy model", keys: &[1], is_greedy: true, faults: FaultBudget { crashes: 1, ticks: 2, ..NOTHING }, ..PLAIN },
     ]
 }

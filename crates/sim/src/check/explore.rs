@@ -1,4 +1,4 @@
-//! Every state, breadth first: the first broken promise found is one with the shortest story.
+//! Explores every state, breadth first: the first broken promise that is found has a shortest history.
 
 use std::collections::{HashMap, hash_map::Entry};
 
@@ -13,57 +13,56 @@ use super::{
     worker::Rules,
 };
 
-/// A limit that no configuration may pass: an unbounded one is a mistake in it.
+/// No configuration may have more states. A configuration that reaches this limit is unbounded by mistake.
 const STATES_MAX: usize = 20_000_000;
 
-/// What an exploration found.
+/// The outcome of an exploration.
 #[derive(Debug)]
 pub struct Explored {
-    /// States, each counted once.
+    /// The number of distinct states.
     pub states: usize,
-    /// Steps tried between them.
+    /// The number of steps between them.
     pub steps: usize,
-    /// The longest of the shortest ways to a state.
+    /// The longest of the shortest paths to a state.
     pub depth: usize,
-    /// What was seen on the way.
+    /// The facts that were seen.
     pub facts: Facts,
-    /// The first broken promise of those looked for.
+    /// The first broken promise, of those that were looked for.
     pub broken: Option<Broken>,
     /// Other promises that were broken.
     pub also: Vec<Promise>,
-    /// A way to go on for ever without coming to an end, if nothing was broken.
+    /// A way to continue for ever, if no promise was broken.
     pub livelock: Option<Livelock>,
 }
 
-/// Steps that lead back to where they began. Only states without a next one are asked whether anything is stuck, so that whoever
-/// goes round is never asked.
+/// A cycle of steps. Whether anything is stuck is only checked in states without a next step, so that a cycle would never be checked.
 #[derive(Debug)]
 pub struct Livelock {
-    /// How it came to that.
+    /// The steps that lead to the cycle.
     pub story: Vec<Action>,
-    /// What happens over and over.
+    /// The steps of the cycle.
     pub round: Vec<Action>,
 }
 
-/// A broken promise and how it came to that.
+/// A broken promise and the steps that led to it.
 #[derive(Debug)]
 pub struct Broken {
-    /// Which.
+    /// The promise.
     pub promise: Promise,
-    /// How it shows.
+    /// What was found.
     pub how: String,
-    /// What happened, in order.
+    /// The steps, in order.
     pub story: Vec<Action>,
 }
 
-/// Where a state came from.
+/// The state before, and the step from there.
 #[derive(Clone, Copy)]
 struct Origin {
     parent: u32,
     action: Action,
 }
 
-/// Explores a configuration. Ends at the first break of the promise looked for; without one, at any.
+/// Explores a configuration. Ends where the wanted promise is broken first; without a wanted one, where any is.
 pub fn explore(config: &Config, guards: Guards, wanted: Option<Promise>) -> Explored {
     let manifest = config.manifest();
     let rules = Rules { config, manifest: &manifest, guards };
@@ -95,7 +94,7 @@ pub fn explore(config: &Config, guards: Guards, wanted: Option<Promise>) -> Expl
 }
 
 struct Search {
-    /// The places of all states.
+    /// The indexes of all states, by fingerprint.
     known: HashMap<u128, u32>,
     origins: Vec<Origin>,
     graph: Graph,
@@ -118,7 +117,7 @@ impl Search {
             is_last = false;
             self.found.steps += 1;
             if let Some((promise, how)) = seen.broken {
-                // Beyond a broken promise nothing means anything.
+                // What follows a broken promise proves nothing.
                 self.broke(promise, how, place, Some(action));
                 continue;
             }

@@ -1,23 +1,24 @@
-//! States told apart by 128 bits, and only by what can still make a difference.
+//! Fingerprints of states: 128 bits over everything that can still make a difference.
 //!
-//! Left out is what is only ever compared for being the same or the next (counts and epochs are hashed as how far a worker is behind
-//! its head, journal numbers likewise), what nothing asks for (sizes of boxes, when a run began), which of two equal processes is
-//! which, and whatever stands of runs that are over and that nobody holds. Two states with one fingerprint can only go on alike.
+//! A fingerprint leaves out what is only ever compared for being the same or the next (sequence numbers and epochs are hashed as the
+//! distance between a worker and its head, journal numbers likewise), what nothing depends on (sizes of boxes, the start of a run), which
+//! of two equal processes is which, and the rows of runs that have ended and that no worker holds. Two states with one fingerprint have the
+//! same future.
 
 use std::hash::{Hash, Hasher};
 
 use windlass_kernel::Run;
 
-use super::state::{Asked, Commit, Head, Held, Named, RunNo, RunRow, RunStatus, Stage, State, Store, Worker};
+use super::state::{ActiveRun, Commit, Head, Named, RunNo, RunRow, RunStatus, SentCommit, Stage, State, Store, Worker};
 
-/// A state's fingerprint.
+/// The fingerprint of a state.
 pub(super) fn fingerprint(state: &State) -> u128 {
     let mut mixer = Mixer::new();
     hash_state(state, &mut mixer);
     mixer.whole()
 }
 
-/// The same with nothing left out.
+/// A hash of the whole state, with nothing left out.
 pub(super) fn whole_fingerprint(state: &State) -> u128 {
     let mut mixer = Mixer::new();
     state.hash(&mut mixer);
@@ -77,23 +78,23 @@ impl Hasher for Mixer {
 }
 
 fn hash_state(state: &State, mixer: &mut Mixer) {
-    let State { clock, store, workers, floating, requests, left } = state;
+    let State { clock, store, workers, floating, requests, faults } = state;
     let Store { head, runs, inbox, calls } = store;
     let Head { status, epoch: _, seq: _, run, owner, wake_at, pending, queued } = head;
     (clock, status, run, owner.is_some(), wake_at, pending, queued).hash(mixer);
-    (requests, left).hash(mixer);
-    let lives = |run: RunNo| store.run(run).status != RunStatus::Ended || is_held(state, run);
+    (requests, faults).hash(mixer);
+    let has_future = |run: RunNo| store.run(run).status != RunStatus::Ended || is_held(state, run);
     for (number, RunRow { key, status, state }) in runs.iter().enumerate() {
         (key, status).hash(mixer);
-        if lives(number as RunNo) {
+        if has_future(number as RunNo) {
             hash_run(state, 0, mixer);
         }
     }
-    for message in inbox.iter().filter(|message| lives(message.run)) {
+    for message in inbox.iter().filter(|message| has_future(message.run)) {
         message.hash(mixer);
     }
-    for call in calls.iter().filter(|call| lives(call.run)) {
-        // How often a read was started is nobody's question.
+    for call in calls.iter().filter(|call| has_future(call.run)) {
+        // No promise limits how often a read is started.
         let starts = if call.is_write { call.starts } else { 0 };
         (call.run, call.call, call.status, starts, call.is_ready).hash(mixer);
     }
@@ -106,34 +107,34 @@ fn hash_state(state: &State, mixer: &mut Mixer) {
     }
 }
 
-/// Whether somebody still has something to say about a run.
+/// Whether a worker or a delayed commit can still write to a run.
 fn is_held(state: &State, run: RunNo) -> bool {
-    let asks = |stage: &Stage| matches!(stage, Stage::Asking(asked) if asked.commit.run == run);
-    let holds = |worker: &Worker| worker.held.as_ref().is_some_and(|held| held.run == run) || asks(&worker.stage);
+    let asks = |stage: &Stage| matches!(stage, Stage::Committing(sent) if sent.commit.run == run);
+    let holds = |worker: &Worker| worker.active.as_ref().is_some_and(|active| active.run == run) || asks(&worker.stage);
     state.workers.iter().any(holds) || state.floating.as_ref().is_some_and(|floating| floating.1.run == run)
 }
 
-/// A worker by itself, so that two of them can change places.
+/// Hashes a worker by itself, so that two workers can be exchanged.
 fn hash_worker(worker: &Worker, state: &State) -> u128 {
     let mut mixer = Mixer::new();
-    let Worker { node, is_paused, held, in_flight, notes, stage } = worker;
+    let Worker { node, is_paused, active, in_flight, messages, stage } = worker;
     let head = &state.store.head;
     let floats = state.floating.as_ref().is_some_and(|floating| floating.1.node == *node);
     (head.owner == Some(*node), floats, is_paused).hash(&mut mixer);
-    (in_flight, notes).hash(&mut mixer);
-    if let Some(Held { run, state: own, status, epoch, seq }) = held {
+    (in_flight, messages).hash(&mut mixer);
+    if let Some(ActiveRun { run, state: own, status, epoch, seq }) = active {
         (1u8, run, status, behind(head.epoch, *epoch), behind(head.seq, *seq)).hash(&mut mixer);
         hash_run(own, state.store.run(*run).state.next_number, &mut mixer);
     }
     match stage {
         Stage::Free => 2u8.hash(&mut mixer),
-        Stage::Asking(asked) => {
-            let Asked { named, commit, told, is_applied } = asked.as_ref();
+        Stage::Committing(sent) => {
+            let SentCommit { named, commit, taken, is_applied } = sent.as_ref();
             hash_named(named, head, &mut mixer);
-            (3u8, told, is_applied).hash(&mut mixer);
+            (3u8, taken, is_applied).hash(&mut mixer);
             hash_commit(commit, &state.store, &mut mixer);
         }
-        Stage::Starting { told, again } => (4u8, told, again).hash(&mut mixer),
+        Stage::Starting { taken, again } => (4u8, taken, again).hash(&mut mixer),
     }
     mixer.whole()
 }
@@ -149,8 +150,8 @@ fn hash_named(named: &Named, head: &Head, mixer: &mut Mixer) {
     (6u8, status, run, behind(head.epoch, *epoch), behind(head.seq, *seq)).hash(mixer);
 }
 
-/// A run, its journal's length counted from that of the row that stands.
-fn hash_run(run: &Run, standing: u64, mixer: &mut Mixer) {
+/// Hashes a run. The length of its journal is counted from that of the stored row.
+fn hash_run(run: &Run, stored: u64, mixer: &mut Mixer) {
     let Run {
         phase,
         origin: _,
@@ -169,11 +170,11 @@ fn hash_run(run: &Run, standing: u64, mixer: &mut Mixer) {
         compacted_in,
         parked,
     } = run;
-    let ahead = if standing == 0 { 0 } else { next_number.wrapping_sub(standing) };
+    let ahead = if stored == 0 { 0 } else { next_number.wrapping_sub(stored) };
     (phase, iteration, calls_used, compacting, compacted_in, parked, ahead).hash(mixer);
 }
 
-/// How far something is behind; two steps and more are alike, for only "the same" and "the next" are ever asked.
+/// How far `now` is ahead of `then`. Two and more are equal, because only "the same" and "the next" make a difference.
 fn behind(now: u8, then: u8) -> u8 {
     now.wrapping_sub(then).min(2)
 }

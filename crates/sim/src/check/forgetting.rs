@@ -1,4 +1,4 @@
-//! Whether what fingerprints leave out may be left out: of two states with one fingerprint, each can go wherever the other can.
+//! Whether fingerprints may leave out what they leave out: two states with one fingerprint must have the same successors.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -12,19 +12,19 @@ use super::{
     worker::Rules,
 };
 
-/// Where a state can go: to these fingerprints, by breaking these promises.
+/// The successors of a state: their fingerprints, and the promises that the steps break.
 type Ways = (BTreeSet<u128>, BTreeSet<Promise>);
 
-/// How many states there are, told apart by everything and by their fingerprints.
+/// The number of states, once with everything compared and once by fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forgotten {
-    /// By everything.
+    /// States that differ in anything.
     pub whole: usize,
-    /// By their fingerprints.
+    /// States that differ in their fingerprint.
     pub kept: usize,
 }
 
-/// Explores a configuration with nothing left out, and holds every state against the first one of its fingerprint.
+/// Explores a configuration with nothing left out, and compares every state with the first one of its fingerprint.
 pub fn forgets_nothing(config: &Config) -> Result<Forgotten, String> {
     let manifest = config.manifest();
     let rules = Rules { config, manifest: &manifest, guards: Guards::all() };

@@ -1,17 +1,17 @@
-//! The steps between states, and whether one can go round in them for ever.
+//! The steps between states, and the search for a cycle among them.
 
 use super::actions::Action;
 
-/// Every step of an exploration. States are named by their places, and expanded in that order.
+/// Every step of an exploration. States are named by their indexes, and are expanded in that order.
 #[derive(Default)]
 pub(super) struct Graph {
-    /// Where the steps of each state begin.
+    /// The index of each state's first step.
     first: Vec<u32>,
-    /// Where each step leads, and what it was.
+    /// The state that each step leads to, and the step.
     steps: Vec<(u32, Action)>,
 }
 
-/// A way round: a state on it, and the steps that lead back to it.
+/// A cycle: a state on it, and the steps that lead back to it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Round {
     pub(super) place: u32,
@@ -19,22 +19,22 @@ pub(super) struct Round {
 }
 
 impl Graph {
-    /// The next state is expanded: what follows are its steps.
+    /// Begins the steps of the next state.
     pub(super) fn expand(&mut self) {
         self.first.push(self.steps.len() as u32);
     }
 
-    /// A step of the state that is being expanded.
+    /// Adds a step of that state.
     pub(super) fn step(&mut self, to: u32, action: Action) {
         self.steps.push((to, action));
     }
 
-    /// A way round, if there is one: depth first, on a path of our own, for the graph is deeper than a stack.
+    /// A cycle, if there is one: depth first, with a path on the heap, because the graph is too deep for the call stack.
     pub(super) fn round(&self) -> Option<Round> {
-        let mut standing = vec![Standing::New; self.first.len()];
+        let mut visits = vec![Visit::New; self.first.len()];
         for root in 0..self.first.len() {
-            if standing[root] == Standing::New
-                && let Some(round) = self.round_from(root, &mut standing)
+            if visits[root] == Visit::New
+                && let Some(round) = self.round_from(root, &mut visits)
             {
                 return Some(round);
             }
@@ -42,26 +42,26 @@ impl Graph {
         None
     }
 
-    fn round_from(&self, root: usize, standing: &mut [Standing]) -> Option<Round> {
-        // Each state of the path, with the step that is tried next.
+    fn round_from(&self, root: usize, visits: &mut [Visit]) -> Option<Round> {
+        // Each state of the path, with the index of its next step.
         let mut path = vec![(root, self.first[root] as usize)];
-        standing[root] = Standing::OnPath;
+        visits[root] = Visit::OnPath;
         while let Some((place, next)) = path.last_mut() {
             let end = self.first.get(*place + 1).map_or(self.steps.len(), |end| *end as usize);
             if *next == end {
-                standing[*place] = Standing::Done;
+                visits[*place] = Visit::Done;
                 path.pop();
                 continue;
             }
             let to = self.steps[*next].0 as usize;
             *next += 1;
-            match standing[to] {
-                Standing::Done => {}
-                Standing::New => {
-                    standing[to] = Standing::OnPath;
+            match visits[to] {
+                Visit::Done => {}
+                Visit::New => {
+                    visits[to] = Visit::OnPath;
                     path.push((to, self.first[to] as usize));
                 }
-                Standing::OnPath => {
+                Visit::OnPath => {
                     let round = path.iter().skip_while(|(place, _)| *place != to);
                     return Some(Round { place: to as u32, steps: round.map(|(_, next)| self.steps[next - 1].1).collect() });
                 }
@@ -72,7 +72,7 @@ impl Graph {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum Visit {
     New,
     OnPath,
     Done,

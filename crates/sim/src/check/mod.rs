@@ -1,9 +1,9 @@
-//! The model check: the real `step`, `apply` and `outstanding` under every interleaving that small bounds allow.
+//! The model check: the real `step`, `apply` and `outstanding` under every interleaving within small bounds.
 //!
-//! The store, the workers and the world outside are models, each as small as the code it stands for allows: `store` mirrors the
-//! verbs of the store, `worker` mirrors how notes become commits and commits become effects. What a run does is never modelled: it
-//! is asked of the kernel. Every fault has a budget, so that the graph of states ends and nothing in it goes round, which is looked at;
-//! so liveness is a question about its last states. Every guard of the product is a switch, and a check that still passes without one says that the check is blind.
+//! The store, the workers and the world outside are models that are as small as the code that they represent allows: `store` mirrors the
+//! verbs of the store, `worker` mirrors how messages become commits and commits become effects. What a run does is not modelled, the kernel
+//! decides it. Every fault has a budget, so that the graph of states is finite; a search shows that it has no cycle. Liveness is therefore
+//! a property of its last states. Every guard of the product is a switch, and a check that still passes without one of them is blind to it.
 
 mod actions;
 mod configs;

@@ -1,4 +1,4 @@
-//! One state of the whole: the store's rows, two workers' memories, what is on its way outside, and what may still go wrong.
+//! The state of the model: the store's rows, the memories of two workers, what is in progress outside, and the faults that are left.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use windlass_kernel::{CallNumber, Effect, Event, HeadStatus, Run, Timestamp};
 
 use super::configs::Config;
 
-/// A run, by its place in `State::runs`.
+/// A run, by its index in `State::runs`.
 pub(super) type RunNo = u8;
 
-/// One start of one process. A restarted worker is another node.
+/// One start of one process. A process that restarts has another number.
 pub(super) type NodeNo = u8;
 
 /// The agent's head.
@@ -32,7 +32,7 @@ pub(super) enum RunStatus {
     Ended,
 }
 
-/// A run's row. The journal is not kept: every commit is folded over the state that stands, and has to give its own.
+/// A run's row. The journal is not kept: every commit is folded over the stored state and must give the commit's own state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RunRow {
     pub key: u8,
@@ -57,32 +57,32 @@ pub(super) struct Message {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum CallStatus {
-    /// Handed to an executor of the owner's process.
+    /// An executor of the owner's process was given the call.
     Started,
-    /// Waits for a service.
+    /// The call waits for a service.
     Waiting,
-    /// A service holds it until then.
+    /// A service holds the call until then.
     Claimed(Timestamp),
-    /// A person has to decide.
+    /// The call is parked until a person decides.
     Parked,
-    /// Received, applied, expired or dropped: nobody starts it any more.
+    /// Received, applied, expired or dropped: the call is not started again.
     Over,
 }
 
-/// A call's row, and what the world outside knows of it.
+/// A call's row, and what the world outside knows of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Call {
     pub run: RunNo,
     pub call: CallNumber,
     pub is_write: bool,
     pub status: CallStatus,
-    /// How often it was really started: the effect's own ledger.
+    /// How often the call was really started, as the outside counts it.
     pub starts: u8,
-    /// A service has a result that nobody has acknowledged.
+    /// A service has a result that no process has acknowledged.
     pub is_ready: bool,
 }
 
-/// The durable rows.
+/// The rows of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Store {
     pub head: Head,
@@ -91,7 +91,7 @@ pub(super) struct Store {
     pub calls: Vec<Call>,
 }
 
-/// What must still be true for a commit to be applied.
+/// The guard of a commit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Named {
     pub status: HeadStatus,
@@ -100,7 +100,7 @@ pub(super) struct Named {
     pub seq: u8,
 }
 
-/// Consecutive transitions of one run, to be written as one.
+/// Consecutive transitions of one run that are written as one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Commit {
     pub run: RunNo,
@@ -108,40 +108,40 @@ pub(super) struct Commit {
     pub raise_epoch: bool,
     pub state: Arc<Run>,
     pub events: Vec<Event>,
-    /// Results that are recorded and taken at once.
+    /// Results that are recorded as consumed.
     pub reports: Vec<CallNumber>,
-    /// Places in the inbox.
+    /// The indexes of the consumed messages in the inbox.
     pub consumed: Vec<u8>,
 }
 
-/// What a worker is told.
+/// A message in a worker's mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Note {
-    /// Something may wait in the store.
-    Look,
-    /// A model call is over.
-    Thought { run: RunNo, iteration: u32, attempt: u32, is_reply: bool },
-    /// A tool of this process is over.
+pub(super) enum WorkerMessage {
+    /// There may be work in the store.
+    CheckStore,
+    /// A model call has ended.
+    ModelEnded { run: RunNo, iteration: u32, attempt: u32, is_reply: bool },
+    /// A tool of this process has ended.
     Tool { run: RunNo, call: CallNumber },
     /// A service reports to this process.
     Report { run: RunNo, call: CallNumber },
-    /// Somebody asks this process to end a run.
+    /// A client asks this process to stop a run.
     Stop { run: RunNo },
 }
 
-impl Note {
-    /// Whether it comes from an effect of this process.
+impl WorkerMessage {
+    /// Whether the message comes from an effect of this process.
     pub fn is_local(self) -> bool {
         match self {
-            Note::Thought { .. } | Note::Tool { .. } => true,
-            Note::Look | Note::Report { .. } | Note::Stop { .. } => false,
+            WorkerMessage::ModelEnded { .. } | WorkerMessage::Tool { .. } => true,
+            WorkerMessage::CheckStore | WorkerMessage::Report { .. } | WorkerMessage::Stop { .. } => false,
         }
     }
 }
 
-/// A run as its worker last committed or read it.
+/// A run as its worker last committed or loaded it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Held {
+pub(super) struct ActiveRun {
     pub run: RunNo,
     pub state: Arc<Run>,
     pub status: HeadStatus,
@@ -149,67 +149,67 @@ pub(super) struct Held {
     pub seq: u8,
 }
 
-/// An effect in flight.
+/// An effect in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Flight {
+pub(super) struct RunningEffect {
     pub run: RunNo,
     pub effect: Effect,
-    /// It is over, and its note waits.
+    /// The effect has ended, and its message is in the mailbox.
     pub is_over: bool,
 }
 
-/// A commit on its way.
+/// A commit that was sent to the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Asked {
+pub(super) struct SentCommit {
     pub named: Named,
     pub commit: Commit,
-    /// The notes it was made from, and those that did not fit.
-    pub told: Vec<(Note, bool)>,
-    /// It was applied and its answer lost.
+    /// The messages that it was made from, each with whether it fitted.
+    pub taken: Vec<(WorkerMessage, bool)>,
+    /// Whether it was applied and its answer lost.
     pub is_applied: bool,
 }
 
-/// What a worker is in the middle of.
+/// What a worker is doing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Stage {
     Free,
-    /// A commit is not answered yet.
-    Asking(Box<Asked>),
-    /// It was answered; what it made owed is not started yet.
+    /// It waits for the answer to a commit.
+    Committing(Box<SentCommit>),
+    /// The commit was answered. The effects that it made outstanding are not started yet.
     Starting {
-        told: Vec<Note>,
+        taken: Vec<WorkerMessage>,
         again: bool,
     },
 }
 
-/// One process, as far as the agent is concerned.
+/// One process, as far as it works on the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Worker {
     pub node: NodeNo,
-    /// It stands still, and its lease has run out.
+    /// Whether it is paused. Its lease has ended then.
     pub is_paused: bool,
-    pub held: Option<Held>,
-    pub in_flight: Vec<Flight>,
-    pub notes: Vec<Note>,
+    pub active: Option<ActiveRun>,
+    pub in_flight: Vec<RunningEffect>,
+    pub messages: Vec<WorkerMessage>,
     pub stage: Stage,
 }
 
-/// What may still happen that nobody wishes for, and how often.
+/// The number of faults of each kind that may still happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Left {
-    /// Processes that die.
+pub struct FaultBudget {
+    /// Crashes of processes.
     pub crashes: u8,
-    /// Processes that stand still for longer than their lease.
+    /// Pauses of processes beyond their leases.
     pub pauses: u8,
-    /// Answers that are lost though the store has written.
+    /// Answers of the store that are lost after it wrote.
     pub lost: u8,
-    /// Commits that hang on the line while they are asked for again.
+    /// Commits that are delayed on the network while they are sent again.
     pub delays: u8,
     /// Reports that are sent twice.
     pub duplicates: u8,
-    /// Reports that come before their call is made.
+    /// Reports that arrive before their call is made.
     pub early: u8,
-    /// Services that never say how a call ended.
+    /// Services that never report.
     pub silences: u8,
     /// Stops.
     pub stops: u8,
@@ -219,21 +219,21 @@ pub struct Left {
     pub ticks: u8,
 }
 
-/// The whole.
+/// The state of everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct State {
     pub clock: Timestamp,
     pub store: Store,
     pub workers: Vec<Worker>,
-    /// A commit that hangs on the line.
+    /// A commit that is delayed on the network.
     pub floating: Option<Box<(Named, Commit)>>,
-    /// Requests that were not made, or not answered.
+    /// Whether each request is still to be made or repeated.
     pub requests: Vec<bool>,
-    pub left: Left,
+    pub faults: FaultBudget,
 }
 
 impl State {
-    /// Before anything happened.
+    /// The state before anything happened.
     pub fn first(config: &Config) -> Self {
         let head = Head { status: HeadStatus::Idle, epoch: 0, seq: 0, run: None, owner: None, wake_at: None, pending: 0, queued: 0 };
         State {
@@ -242,24 +242,24 @@ impl State {
             workers: (0..config.workers).map(Worker::fresh).collect(),
             floating: None,
             requests: vec![true; config.keys.len()],
-            left: config.left,
+            faults: config.faults,
         }
     }
 
-    /// Whether a node's lease holds.
+    /// Whether the lease of a process is valid.
     pub fn is_live(&self, node: NodeNo) -> bool {
         self.workers.iter().any(|worker| worker.node == node && !worker.is_paused)
     }
 }
 
 impl Worker {
-    /// A process that has just begun.
+    /// A process that has just started.
     pub fn fresh(node: NodeNo) -> Self {
-        Worker { node, is_paused: false, held: None, in_flight: Vec::new(), notes: Vec::new(), stage: Stage::Free }
+        Worker { node, is_paused: false, active: None, in_flight: Vec::new(), messages: Vec::new(), stage: Stage::Free }
     }
 
-    /// Whether it has anything to lose.
+    /// Whether a crash would lose anything.
     pub fn is_busy(&self) -> bool {
-        !self.notes.is_empty() || !self.in_flight.is_empty() || self.stage != Stage::Free
+        !self.messages.is_empty() || !self.in_flight.is_empty() || self.stage != Stage::Free
     }
 }

@@ -1,4 +1,4 @@
-//! One agent at work in one process, as `engine::worker` does it: notes in, one commit, effects out. Every decision is the kernel's.
+//! One worker of one process, as `engine::worker` does it: messages in, one commit, effects out. The kernel makes every decision.
 
 use std::sync::Arc;
 
@@ -12,25 +12,28 @@ use super::{
     configs::{Config, HOLD_TICKS, tool_name},
     guards::{Guard, Guards},
     promises::{Fact, Promise, Seen},
-    state::{Asked, CallStatus, Commit, Flight, Held, MessageStatus, Named, Note, RunNo, RunStatus, Stage, State, Store, Worker},
-    store::{Answer, Desk},
+    state::{
+        ActiveRun, CallStatus, Commit, MessageStatus, Named, RunNo, RunStatus, RunningEffect, SentCommit, Stage, State, Store, Worker,
+        WorkerMessage,
+    },
+    store::{Answer, StoreContext},
 };
 
-/// What everything that happens is judged and decided by.
+/// The configuration and the guards by which everything is decided and checked.
 pub(super) struct Rules<'a> {
     pub config: &'a Config,
     pub manifest: &'a Manifest,
     pub guards: Guards,
 }
 
-/// A state on its way to the next.
+/// A state that is changed by one step.
 pub(super) struct Scene<'a> {
     pub state: State,
     pub seen: Seen,
     pub rules: &'a Rules<'a>,
 }
 
-/// Consecutive transitions of one run, gathered.
+/// Consecutive transitions of one run that become one commit.
 struct Draft {
     run: Run,
     events: Vec<Event>,
@@ -49,7 +52,7 @@ impl Draft {
     }
 
     fn step(&mut self, rules: &Rules<'_>, input: Input, now: Timestamp) {
-        // Content is not modelled, so one id does for everything the kernel writes.
+        // Content is not modelled, so one id is enough for all items of the kernel.
         let mut fresh = || ItemId(Uuid::nil());
         let transition = step(&self.run, rules.manifest, input, &mut Moment { now, fresh: &mut fresh });
         self.events.extend(transition.events);
@@ -63,15 +66,15 @@ impl Draft {
     }
 }
 
-/// What reading the store led to.
+/// What loading the agent gave.
 enum Loaded {
-    /// A run to go on with.
+    /// A run to continue.
     Run(Box<Draft>),
-    /// No run is active, or it is another live process's.
+    /// No run is active, or another live process owns it.
     Nothing,
 }
 
-/// What entering a run makes of it.
+/// The run and its events after it was entered.
 pub(super) fn entered(rules: &Rules<'_>, run: &Run, now: Timestamp) -> (Arc<Run>, Vec<Event>) {
     let mut draft = Draft::new(run);
     draft.step(rules, Input::Entered(Opening::Ask), now);
@@ -79,56 +82,57 @@ pub(super) fn entered(rules: &Rules<'_>, run: &Run, now: Timestamp) -> (Arc<Run>
 }
 
 impl Scene<'_> {
-    /// The store, with what its verbs need to know.
-    pub fn desk(&mut self) -> (&mut Store, Desk<'_>) {
-        (&mut self.state.store, Desk { guards: self.rules.guards, now: self.state.clock, seen: &mut self.seen })
+    /// The store, with what its verbs need besides their arguments.
+    pub fn context(&mut self) -> (&mut Store, StoreContext<'_>) {
+        (&mut self.state.store, StoreContext { guards: self.rules.guards, now: self.state.clock, seen: &mut self.seen })
     }
 
-    /// A worker takes whatever waits for it, and looks into the store if it is told to.
-    pub fn handle(&mut self, index: usize, looks: bool) {
+    /// A worker takes all messages from its mailbox, and loads the agent if `checks_store` is set or a message asks for that.
+    pub fn handle(&mut self, index: usize, checks_store: bool) {
         let worker = &mut self.state.workers[index];
-        let notes = std::mem::take(&mut worker.notes);
-        for note in &notes {
-            worker.in_flight.retain(|flight| !is_end_of(*note, flight));
+        let messages = std::mem::take(&mut worker.messages);
+        for message in &messages {
+            worker.in_flight.retain(|flight| !is_end_of(*message, flight));
         }
-        if looks || notes.contains(&Note::Look) {
-            worker.held = None;
+        if checks_store || messages.contains(&WorkerMessage::CheckStore) {
+            worker.active = None;
         }
-        let told: Vec<Note> = notes.into_iter().filter(|note| *note != Note::Look).collect();
-        self.advance(index, told);
+        let taken: Vec<WorkerMessage> = messages.into_iter().filter(|message| *message != WorkerMessage::CheckStore).collect();
+        self.advance(index, taken);
     }
 
-    fn advance(&mut self, index: usize, told: Vec<Note>) {
-        let held = self.state.workers[index].held.as_ref().map(|held| Draft::new(&held.state));
-        let mut draft = match held {
+    fn advance(&mut self, index: usize, taken: Vec<WorkerMessage>) {
+        let active = self.state.workers[index].active.as_ref().map(|active| Draft::new(&active.state));
+        let mut draft = match active {
             Some(draft) => draft,
-            None => match self.load(index, &told) {
+            None => match self.load(index, &taken) {
                 Loaded::Run(draft) => *draft,
                 Loaded::Nothing => {
-                    self.settle_apart(index, told);
-                    return self.rest(index);
+                    self.resolve_outside_commit(index, taken);
+                    return self.end_if_idle(index);
                 }
             },
         };
-        let Some(held) = self.state.workers[index].held.clone() else { return };
-        let told: Vec<(Note, bool)> = told.into_iter().map(|note| (note, self.draft_note(&mut draft, held.run, note))).collect();
+        let Some(active) = self.state.workers[index].active.clone() else { return };
+        let taken: Vec<(WorkerMessage, bool)> =
+            taken.into_iter().map(|message| (message, self.draft_message(&mut draft, active.run, message))).collect();
         if draft.is_empty() {
             self.start_effects(index);
-            self.settle_apart(index, told.into_iter().map(|(note, _)| note).collect());
-            return self.rest(index);
+            self.resolve_outside_commit(index, taken.into_iter().map(|(message, _)| message).collect());
+            return self.end_if_idle(index);
         }
         if !self.rules.guards.has(Guard::EffectsAfterCommit) {
-            self.start_owed(index, held.run, &draft.run);
+            self.start_owed(index, active.run, &draft.run);
         }
-        let named = Named { status: held.status, epoch: held.epoch, run: held.run, seq: held.seq };
+        let named = Named { status: active.status, epoch: active.epoch, run: active.run, seq: active.seq };
         let Draft { run, events, reports, consumed, raise_epoch } = draft;
         let node = self.state.workers[index].node;
-        let commit = Commit { run: held.run, node, raise_epoch, state: Arc::new(run), events, reports, consumed };
-        self.state.workers[index].stage = Stage::Asking(Box::new(Asked { named, commit, told, is_applied: false }));
+        let commit = Commit { run: active.run, node, raise_epoch, state: Arc::new(run), events, reports, consumed };
+        self.state.workers[index].stage = Stage::Committing(Box::new(SentCommit { named, commit, taken, is_applied: false }));
     }
 
-    /// Reads the agent, and drafts what its run has to catch up with.
-    fn load(&mut self, index: usize, told: &[Note]) -> Loaded {
+    /// Loads the agent, and drafts the inputs that its run missed.
+    fn load(&mut self, index: usize, taken: &[WorkerMessage]) -> Loaded {
         let head = self.state.store.head.clone();
         let Some(run) = head.run else {
             self.abandon(index);
@@ -138,7 +142,7 @@ impl Scene<'_> {
         let node = self.state.workers[index].node;
         let is_foreign = head.owner != Some(node) && head.status != HeadStatus::Dispatched && !outstanding(&state).is_empty();
         let owner_lives = head.owner.is_some_and(|owner| self.state.is_live(owner));
-        let stops = told.iter().any(|note| matches!(note, Note::Stop { run: stopped } if *stopped == run));
+        let stops = taken.iter().any(|message| matches!(message, WorkerMessage::Stop { run: stopped } if *stopped == run));
         if is_foreign && owner_lives && !stops && self.rules.guards.has(Guard::TakeOnlyFromLost) {
             self.abandon(index);
             return Loaded::Nothing;
@@ -146,22 +150,22 @@ impl Scene<'_> {
         let mut draft = Draft::new(&state);
         if head.status == HeadStatus::Dispatched {
             draft.step(self.rules, Input::Entered(Opening::Ask), self.state.clock);
-        } else if self.has_lost_work(index, run, &state, told, is_foreign) {
+        } else if self.has_lost_work(index, run, &state, taken, is_foreign) {
             draft.step(self.rules, Input::owner_changed(), self.state.clock);
-            // A run that is stopped in the same commit asks nobody for anything.
+            // A run that is stopped in the same commit starts no effects.
             if !stops {
                 self.judge_parking(index, run, &draft.events, !is_foreign);
             }
         }
         self.take_messages(&mut draft, run);
         self.give_up_waits(&mut draft, run);
-        self.state.workers[index].held = Some(Held { run, state, status: head.status, epoch: head.epoch, seq: head.seq });
+        self.state.workers[index].active = Some(ActiveRun { run, state, status: head.status, epoch: head.epoch, seq: head.seq });
         Loaded::Run(Box::new(draft))
     }
 
-    fn has_lost_work(&self, index: usize, run: RunNo, state: &Run, told: &[Note], is_foreign: bool) -> bool {
+    fn has_lost_work(&self, index: usize, run: RunNo, state: &Run, taken: &[WorkerMessage], is_foreign: bool) -> bool {
         if is_foreign {
-            return self.rules.guards.has(Guard::TakeOverIsTold);
+            return self.rules.guards.has(Guard::TakeoverIsAnInput);
         }
         let worker = &self.state.workers[index];
         if self.state.store.head.owner != Some(worker.node) {
@@ -170,12 +174,12 @@ impl Scene<'_> {
         let is_in_flight = |effect: &Effect| worker.in_flight.iter().any(|flight| flight.run == run && flight.effect == *effect);
         let is_at_hand = |effect: &Effect| {
             let Effect::StartTool { call } = effect else { return true };
-            self.rules.guards.has(Guard::ResultAtHand) && told.contains(&Note::Tool { run, call: *call })
+            self.rules.guards.has(Guard::ResultInMemory) && taken.contains(&WorkerMessage::Tool { run, call: *call })
         };
         outstanding(state).iter().any(|effect| matches!(effect, Effect::StartTool { .. }) && !is_in_flight(effect) && !is_at_hand(effect))
     }
 
-    /// A person is asked only about what nobody knows: not about what a live process has in flight or at hand.
+    /// Only a call whose outcome is unknown may be parked: not one that a live process has in flight or whose result it has in memory.
     fn judge_parking(&mut self, index: usize, run: RunNo, events: &[Event], is_own: bool) {
         for event in events {
             let Event::CallParked { call } = event else { continue };
@@ -191,7 +195,7 @@ impl Scene<'_> {
     }
 
     fn take_messages(&self, draft: &mut Draft, run: RunNo) {
-        // The head's count saves the question, so a message that is not counted is not seen.
+        // The worker skips the question if the head counts no pending messages, so a message that is not counted is not seen.
         if self.state.store.head.pending == 0 {
             return;
         }
@@ -218,36 +222,36 @@ impl Scene<'_> {
         }
     }
 
-    /// Lets a note happen, if it is about the held run and fits where the run is.
-    fn draft_note(&mut self, draft: &mut Draft, held: RunNo, note: Note) -> bool {
+    /// Drafts the input of a message, if it is about the active run and fits its state.
+    fn draft_message(&mut self, draft: &mut Draft, active: RunNo, message: WorkerMessage) -> bool {
         let now = self.state.clock;
-        match note {
-            Note::Thought { run, iteration, attempt, is_reply } => {
+        match message {
+            WorkerMessage::ModelEnded { run, iteration, attempt, is_reply } => {
                 let Phase::Thinking { attempt: current, .. } = draft.run.phase else { return false };
-                let fits = iteration == draft.run.iteration && attempt == current || !self.rules.guards.has(Guard::ReplyFitsLap);
-                if run != held || !fits {
+                let fits = iteration == draft.run.iteration && attempt == current || !self.rules.guards.has(Guard::ReplyFitsIteration);
+                if run != active || !fits {
                     return false;
                 }
-                self.seen.holds(iteration == draft.run.iteration, Promise::LapsByOne, || {
-                    format!("what was asked in lap {iteration} answers lap {}", draft.run.iteration)
+                self.seen.holds(iteration == draft.run.iteration, Promise::IterationsByOne, || {
+                    format!("a reply of iteration {iteration} is taken in iteration {}", draft.run.iteration)
                 });
-                draft.step(self.rules, thought(self.rules.config, run, iteration, attempt, is_reply, now), now);
+                draft.step(self.rules, model_input(self.rules.config, run, iteration, attempt, is_reply, now), now);
             }
-            Note::Tool { run, call } | Note::Report { run, call } => {
+            WorkerMessage::Tool { run, call } | WorkerMessage::Report { run, call } => {
                 let progress = draft.run.call(call).map(|open| open.progress);
-                let is_awaited = match (note.is_local(), progress) {
+                let is_awaited = match (message.is_local(), progress) {
                     (_, None | Some(Progress::Received { .. })) => false,
                     (_, Some(Progress::Open)) => true,
                     (is_local, Some(Progress::Parked)) => !is_local,
                 };
-                if run != held || !is_awaited {
+                if run != active || !is_awaited {
                     return false;
                 }
                 draft.reports.push(call);
                 draft.report(self.rules, run, call, ReportCause::Tool, now);
             }
-            Note::Stop { run } => {
-                if run != held || draft.run.has_ended() {
+            WorkerMessage::Stop { run } => {
+                if run != active || draft.run.has_ended() {
                     return false;
                 }
                 if matches!(draft.run.phase, Phase::Thinking { .. }) {
@@ -256,26 +260,26 @@ impl Scene<'_> {
                 draft.raise_epoch = true;
                 draft.step(self.rules, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, now);
             }
-            Note::Look => return false,
+            WorkerMessage::CheckStore => return false,
         }
         true
     }
 
-    /// The store answers a commit, or its answer is lost.
+    /// The store answers a commit, or writes it and its answer is lost.
     pub fn commit(&mut self, index: usize, is_lost: bool) {
         let stage = std::mem::replace(&mut self.state.workers[index].stage, Stage::Free);
-        let Stage::Asking(asked) = stage else { return };
-        let (store, mut desk) = self.desk();
-        let answer = store.commit(&mut desk, &asked.named, &asked.commit, asked.is_applied);
+        let Stage::Committing(sent) = stage else { return };
+        let (store, mut context) = self.context();
+        let answer = store.commit(&mut context, &sent.named, &sent.commit, sent.is_applied);
         match answer {
-            Answer::Fenced => self.fenced(index, &asked),
-            Answer::Done { .. } if is_lost => self.unanswered(index, *asked),
-            Answer::Done { pending, next_leased } => self.committed(index, *asked, pending, next_leased),
+            Answer::Fenced => self.fenced(index, &sent),
+            Answer::Done { .. } if is_lost => self.answer_lost(index, *sent),
+            Answer::Done { pending, next_leased } => self.committed(index, *sent, pending, next_leased),
         }
     }
 
-    fn committed(&mut self, index: usize, asked: Asked, pending: bool, next_leased: bool) {
-        let Asked { commit, told, is_applied, .. } = asked;
+    fn committed(&mut self, index: usize, sent: SentCommit, pending: bool, next_leased: bool) {
+        let SentCommit { commit, taken, is_applied, .. } = sent;
         if is_applied {
             self.seen.fact(Fact::AnswerLost);
         }
@@ -285,78 +289,78 @@ impl Scene<'_> {
         }
         if commit.state.has_ended() {
             self.abandon(index);
-        } else if let Some(held) = &mut self.state.workers[index].held {
+        } else if let Some(active) = &mut self.state.workers[index].active {
             let head = &self.state.store.head;
-            held.status = commit.state.head_status();
-            held.state = commit.state;
-            (held.epoch, held.seq) = (head.epoch, head.seq);
+            active.status = commit.state.head_status();
+            active.state = commit.state;
+            (active.epoch, active.seq) = (head.epoch, head.seq);
         }
-        let told = told.into_iter().filter(|(_, is_drafted)| !is_drafted).map(|(note, _)| note).collect();
-        self.state.workers[index].stage = Stage::Starting { told, again: next_leased || pending && makes_calls };
+        let taken = taken.into_iter().filter(|(_, is_drafted)| !is_drafted).map(|(message, _)| message).collect();
+        self.state.workers[index].stage = Stage::Starting { taken, again: next_leased || pending && makes_calls };
     }
 
-    fn fenced(&mut self, index: usize, asked: &Asked) {
+    fn fenced(&mut self, index: usize, sent: &SentCommit) {
         let node = self.state.workers[index].node;
         let is_other = self.state.store.head.owner != Some(node);
         if is_other {
             self.seen.fact(Fact::ZombieFenced);
         }
         self.abandon(index);
-        let notes: Vec<Note> = asked.told.iter().map(|(note, _)| *note).filter(|note| !note.is_local()).collect();
+        let messages: Vec<WorkerMessage> = sent.taken.iter().map(|(message, _)| *message).filter(|message| !message.is_local()).collect();
         let worker = &mut self.state.workers[index];
-        if !notes.is_empty() || !is_other {
-            worker.notes.push(Note::Look);
+        if !messages.is_empty() || !is_other {
+            worker.messages.push(WorkerMessage::CheckStore);
         }
-        worker.notes.extend(notes);
-        self.rest(index);
+        worker.messages.extend(messages);
+        self.end_if_idle(index);
     }
 
     /// The store has written, and the worker does not know.
-    fn unanswered(&mut self, index: usize, asked: Asked) {
+    fn answer_lost(&mut self, index: usize, sent: SentCommit) {
         if self.rules.guards.has(Guard::SameCommitAgain) {
-            self.state.workers[index].stage = Stage::Asking(Box::new(Asked { is_applied: true, ..asked }));
+            self.state.workers[index].stage = Stage::Committing(Box::new(SentCommit { is_applied: true, ..sent }));
             return;
         }
-        // Drafted anew it is another commit. Whoever asked has been told to ask again.
-        for (note, _) in &asked.told {
-            self.come_again(*note);
+        // A new draft would be another commit. The senders of the messages are asked to repeat them.
+        for (message, _) in &sent.taken {
+            self.send_again(*message);
         }
         let worker = &mut self.state.workers[index];
-        worker.notes.extend(asked.told.iter().map(|(note, _)| *note).filter(|note| note.is_local()));
-        if worker.notes.is_empty() && worker.in_flight.is_empty() {
-            worker.notes.push(Note::Look);
+        worker.messages.extend(sent.taken.iter().map(|(message, _)| *message).filter(|message| message.is_local()));
+        if worker.messages.is_empty() && worker.in_flight.is_empty() {
+            worker.messages.push(WorkerMessage::CheckStore);
         }
     }
 
     /// A report that this process does not acknowledge is sent again.
-    pub fn come_again(&mut self, note: Note) {
-        if let Note::Report { run, call } = note
+    pub fn send_again(&mut self, message: WorkerMessage) {
+        if let WorkerMessage::Report { run, call } = message
             && let Some(row) = self.state.store.call(run, call)
         {
             row.is_ready = true;
         }
     }
 
-    /// After its commit was answered a worker starts what is owed, and settles what did not fit.
+    /// After the answer to its commit a worker starts the effects that are owed, and resolves the messages that did not fit.
     pub fn start(&mut self, index: usize) {
         let stage = std::mem::replace(&mut self.state.workers[index].stage, Stage::Free);
-        let Stage::Starting { told, again } = stage else { return };
+        let Stage::Starting { taken, again } = stage else { return };
         self.start_effects(index);
         if again {
             let worker = &mut self.state.workers[index];
-            worker.held = None;
-            worker.notes.push(Note::Look);
+            worker.active = None;
+            worker.messages.push(WorkerMessage::CheckStore);
         }
-        self.settle_apart(index, told);
-        self.rest(index);
+        self.resolve_outside_commit(index, taken);
+        self.end_if_idle(index);
     }
 
     fn start_effects(&mut self, index: usize) {
-        let Some(held) = self.state.workers[index].held.clone() else { return };
-        self.start_owed(index, held.run, &held.state);
+        let Some(active) = self.state.workers[index].active.clone() else { return };
+        self.start_owed(index, active.run, &active.state);
     }
 
-    /// Starts what a run is owed, and calls off what it is not owed any more.
+    /// Starts the effects that a run is owed, and cancels those that it is not owed any more.
     fn start_owed(&mut self, index: usize, run: RunNo, state: &Run) {
         let owed = outstanding(state);
         let node = self.state.workers[index].node;
@@ -375,40 +379,41 @@ impl Scene<'_> {
                 Effect::StartTool { call } => self.state.store.start(&mut self.seen, run, call),
                 Effect::CallModel { iteration, attempt, .. } => self.judge_model_call(run, iteration, attempt),
             }
-            self.state.workers[index].in_flight.push(Flight { run, effect, is_over: false });
+            self.state.workers[index].in_flight.push(RunningEffect { run, effect, is_over: false });
         }
     }
 
-    /// A model call stands for a lap that was committed.
+    /// A model call must belong to a committed iteration.
     fn judge_model_call(&mut self, run: RunNo, iteration: u32, attempt: u32) {
-        let standing = self.state.store.run(run).state.clone();
-        let is_committed = match standing.phase {
-            Phase::Thinking { attempt: current, .. } if standing.iteration == iteration => attempt <= current,
+        let stored = self.state.store.run(run).state.clone();
+        let is_committed = match stored.phase {
+            Phase::Thinking { attempt: current, .. } if stored.iteration == iteration => attempt <= current,
             Phase::Accepted | Phase::Thinking { .. } | Phase::Waiting { .. } | Phase::Ended { .. } => {
-                standing.iteration > iteration || standing.iteration == iteration && !matches!(standing.phase, Phase::Thinking { .. })
+                stored.iteration > iteration || stored.iteration == iteration && !matches!(stored.phase, Phase::Thinking { .. })
             }
         };
-        self.seen.holds(is_committed, Promise::EffectFromRow, || format!("lap {iteration} of run {run} is asked for without a row"));
+        self.seen
+            .holds(is_committed, Promise::EffectFromRow, || format!("iteration {iteration} of run {run} calls the model without a row"));
     }
 
-    /// Settles notes that are not about the active run, or no longer fit where it is.
-    fn settle_apart(&mut self, index: usize, told: Vec<Note>) {
-        for note in told {
-            match note {
-                Note::Report { run, call } => {
-                    let (store, mut desk) = self.desk();
-                    store.report(&mut desk, run, call);
-                    self.look_again(index);
+    /// Resolves messages that are not about the active run, or do not fit its state any more.
+    fn resolve_outside_commit(&mut self, index: usize, taken: Vec<WorkerMessage>) {
+        for message in taken {
+            match message {
+                WorkerMessage::Report { run, call } => {
+                    let (store, mut context) = self.context();
+                    store.report(&mut context, run, call);
+                    self.check_again(index);
                 }
-                Note::Stop { run } => match self.state.store.run(run).status {
+                WorkerMessage::Stop { run } => match self.state.store.run(run).status {
                     RunStatus::Ended => {}
                     RunStatus::Active => {
-                        self.look_again(index);
-                        self.state.workers[index].notes.push(note);
+                        self.check_again(index);
+                        self.state.workers[index].messages.push(message);
                     }
                     RunStatus::Queued => self.withdraw(index, run),
                 },
-                Note::Look | Note::Thought { .. } | Note::Tool { .. } => {}
+                WorkerMessage::CheckStore | WorkerMessage::ModelEnded { .. } | WorkerMessage::Tool { .. } => {}
             }
         }
     }
@@ -420,46 +425,53 @@ impl Scene<'_> {
         let node = self.state.workers[index].node;
         let Draft { run: state, events, .. } = draft;
         let commit = Commit { run, node, raise_epoch: false, state: Arc::new(state), events, reports: Vec::new(), consumed: Vec::new() };
-        let (store, mut desk) = self.desk();
-        store.withdraw(&mut desk, &commit);
+        let (store, mut context) = self.context();
+        store.withdraw(&mut context, &commit);
     }
 
-    fn look_again(&mut self, index: usize) {
+    fn check_again(&mut self, index: usize) {
         let worker = &mut self.state.workers[index];
-        worker.held = None;
-        if !worker.notes.contains(&Note::Look) {
-            worker.notes.push(Note::Look);
+        worker.active = None;
+        if !worker.messages.contains(&WorkerMessage::CheckStore) {
+            worker.messages.push(WorkerMessage::CheckStore);
         }
     }
 
-    /// Drops everything, and calls off what is in flight.
+    /// Drops the run from memory, and cancels its effects.
     fn abandon(&mut self, index: usize) {
         let worker = &mut self.state.workers[index];
-        worker.held = None;
+        worker.active = None;
         worker.in_flight.clear();
     }
 
-    /// A worker with nothing in flight and nothing to do leaves, and what it held is forgotten.
-    fn rest(&mut self, index: usize) {
+    /// A worker without effects in flight and without messages ends, and drops its run from memory.
+    fn end_if_idle(&mut self, index: usize) {
         let worker = &mut self.state.workers[index];
         if !worker.is_busy() {
-            worker.held = None;
+            worker.active = None;
         }
     }
 }
 
-fn is_end_of(note: Note, flight: &Flight) -> bool {
-    match (note, flight.effect) {
-        (Note::Thought { run, iteration, attempt, .. }, Effect::CallModel { iteration: lap, attempt: one, .. }) => {
-            run == flight.run && iteration == lap && attempt == one
+fn is_end_of(message: WorkerMessage, flight: &RunningEffect) -> bool {
+    match (message, flight.effect) {
+        (WorkerMessage::ModelEnded { run, iteration, attempt, .. }, Effect::CallModel { iteration: number, attempt: one, .. }) => {
+            run == flight.run && iteration == number && attempt == one
         }
-        (Note::Tool { run, call }, Effect::StartTool { call: one }) => run == flight.run && call == one,
-        (Note::Look | Note::Thought { .. } | Note::Tool { .. } | Note::Report { .. } | Note::Stop { .. }, _) => false,
+        (WorkerMessage::Tool { run, call }, Effect::StartTool { call: one }) => run == flight.run && call == one,
+        (
+            WorkerMessage::CheckStore
+            | WorkerMessage::ModelEnded { .. }
+            | WorkerMessage::Tool { .. }
+            | WorkerMessage::Report { .. }
+            | WorkerMessage::Stop { .. },
+            _,
+        ) => false,
     }
 }
 
-/// What the model says: tools in the first lap, then an answer.
-fn thought(config: &Config, run: RunNo, iteration: u32, attempt: u32, is_reply: bool, now: Timestamp) -> Input {
+/// The input of a model call's end: tools are requested in the first iteration, then an answer is given.
+fn model_input(config: &Config, run: RunNo, iteration: u32, attempt: u32, is_reply: bool, now: Timestamp) -> Input {
     if !is_reply {
         let retry_at = (attempt < 2).then(|| now.plus_ms(HOLD_TICKS));
         return Input::AttemptFailed(Failure {

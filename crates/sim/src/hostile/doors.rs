@@ -1,4 +1,4 @@
-//! What all doors make of any requests, one after the other, with the engine behind them.
+//! Any requests to all doors, one after the other, with the engine behind them.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ use windlass_tools::Seal;
 
 use super::{BETWEEN, BYTES_MAX, run};
 
-/// Where a body goes, by its first byte. The last takes what follows for a path with its query, the one before for an id to delete.
+/// The route of a body, by its first byte. The last one takes the rest as a path with its query, the one before as an id to delete.
 const ROUTES: [(u8, &str); 14] = [
     (b'r', "/v1/responses"),
     (b'e', "/v1/agents/alice/enqueue"),
@@ -48,14 +48,14 @@ const ROUTES: [(u8, &str); 14] = [
     (b'G', "/"),
 ];
 
-/// Requests of one input.
+/// The most requests of one input.
 const REQUESTS_MAX: usize = 6;
-/// How long an answer is waited for, in virtual time.
+/// How long an answer is awaited, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Bytes of one answer: what the offline model says and what it was sent, told in many events.
+/// The limit of one answer: the text of the offline model and of the request, in many events.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 
-/// Sends the parts of the bytes as requests: the first byte of each says where it goes.
+/// Sends the parts of the bytes as requests. The first byte of each chooses the route.
 pub fn door_requests(bytes: &[u8]) -> bool {
     if bytes.len() > BYTES_MAX {
         return false;
@@ -88,33 +88,33 @@ fn request(part: &[u8]) -> Option<Request<Body>> {
     request.body(Body::from(body.to_vec())).ok()
 }
 
-/// Whether it was done.
+/// Whether the request succeeded.
 async fn send(router: &Router, request: Request<Body>) -> bool {
-    let told = format!("{} {}", request.method(), request.uri());
+    let shown = format!("{} {}", request.method(), request.uri());
     let patience = Instant::now() + PATIENCE;
     let Ok(answered) = tokio::time::timeout_at(patience, router.clone().oneshot(request)).await else {
-        // A response that waits for a person is waited for, as its client wished.
+        // A response that waits for a person has no end, and its client asked to wait.
         return true;
     };
     let answer = answered.expect("a router does not fail");
     let status = answer.status().as_u16();
-    assert!(status < 500, "{told}: {status}");
+    assert!(status < 500, "{shown}: {status}");
     let is_json = answer.headers().get("content-type").is_some_and(|kind| kind.as_bytes() == b"application/json");
     let mut body = answer.into_body();
     let mut text = Vec::new();
     // An event stream of an agent has no end.
     while let Ok(Some(frame)) = tokio::time::timeout_at(patience, body.frame()).await {
         text.extend_from_slice(&frame.expect("an answer does not break").into_data().unwrap_or_default());
-        assert!(text.len() <= ANSWER_BYTES_MAX, "{told}: an answer without end");
+        assert!(text.len() <= ANSWER_BYTES_MAX, "{shown}: an answer without end");
     }
     if is_json && body.is_end_stream() {
-        serde_json::from_slice::<Value>(&text).unwrap_or_else(|error| panic!("{told}: {error}"));
+        serde_json::from_slice::<Value>(&text).unwrap_or_else(|error| panic!("{shown}: {error}"));
     }
-    assert!(is_json || status < 300, "{told}: a refusal is JSON");
+    assert!(is_json || status < 300, "{shown}: a refusal is JSON");
     status < 300
 }
 
-/// Virtual time.
+/// A clock that follows the virtual time.
 struct PausedClock(Instant);
 
 impl Clock for PausedClock {

@@ -1,15 +1,15 @@
-//! What the reader of `POST /v1/responses` makes of any bytes.
+//! Any bytes as a body of `POST /v1/responses`.
 
 use serde_json::Value;
 use windlass_doors::fuzzing;
 
 use super::BYTES_MAX;
 
-/// Bytes that a response repeats though the request did not say them.
-const SAID_ANYWAY: usize = 8 << 10;
-/// How much longer something gets by being repeated: an item of three bytes can be told in full.
+/// Bytes that a response has independently of its request.
+const INDEPENDENT_BYTES: usize = 8 << 10;
+/// How much longer something gets by being repeated: an item of three bytes can be spelled out in full.
 const GROWTH: usize = 48;
-/// Bytes of a refusal.
+/// The most bytes of a refusal.
 const REFUSAL_BYTES_MAX: usize = 4 << 10;
 
 /// Reads the bytes as a body and as a frame.
@@ -22,11 +22,11 @@ pub fn responses_request(bytes: &[u8]) -> bool {
         match outcome {
             Ok(kept) => {
                 is_taken = true;
-                assert!(kept <= SAID_ANYWAY + GROWTH * bytes.len(), "{kept} bytes are kept of {}", bytes.len());
+                assert!(kept <= INDEPENDENT_BYTES + GROWTH * bytes.len(), "{kept} bytes are kept of {}", bytes.len());
             }
             Err(refusal) => {
-                let told: Value = serde_json::from_str(&refusal).expect("a refusal is JSON");
-                assert_eq!(told["status"], 400, "{refusal}");
+                let shown: Value = serde_json::from_str(&refusal).expect("a refusal is JSON");
+                assert_eq!(shown["status"], 400, "{refusal}");
                 assert!(refusal.len() <= REFUSAL_BYTES_MAX, "a refusal of {} bytes", refusal.len());
             }
         }

@@ -1,4 +1,4 @@
-//! What a session makes of any tool server, which is spoken to over pipes or over HTTP.
+//! Any bytes as the answers of a tool server, over pipes or over HTTP.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -12,31 +12,32 @@ use windlass_tools::{Limits, fuzzing};
 
 use super::{BETWEEN, BYTES_MAX, run};
 
-/// Bytes of one answer: less than an input may have, so that the limit is met.
+/// The limit of one answer: lower than the longest input, so that the limit is reached.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
-/// How much longer an answer gets by being read and written again: a letter can become an escape of six, and that be escaped once more.
+/// How much longer an answer gets by being read and written again: a letter can become an escape of six letters, which can be escaped once
+/// more.
 const GROWTH: usize = 16;
 
-/// Reads the bytes as what a server answers, one part to each request: the first byte says how it is spoken to.
+/// Reads the bytes as a server's answers, one part for each request. The first byte chooses the transport.
 pub fn mcp_answers(bytes: &[u8]) -> bool {
-    let [way, rest @ ..] = bytes else { return false };
+    let [transport, rest @ ..] = bytes else { return false };
     if rest.len() > BYTES_MAX {
         return false;
     }
     let parts: VecDeque<Vec<u8>> = rest.split(|byte| *byte == BETWEEN).map(<[u8]>::to_vec).collect();
     let limits = Limits { answer_bytes_max: ANSWER_BYTES_MAX, tools_max: 50, ..Limits::default() };
     let key = CallKey { run: RunId(Uuid::from_u128(1)), call: CallNumber(1) };
-    let told = run(async {
+    let shown = run(async {
         let session = async {
-            match way % 2 {
+            match transport % 2 {
                 0 => over_pipes(parts, &limits, key).await,
                 _ => fuzzing::over_answers(parts.into_iter().map(response).collect(), &limits, key).await,
             }
         };
-        // Longer than all that it may take together.
+        // More than the session may take in all.
         tokio::time::timeout(Duration::from_secs(3_600), session).await.expect("every session ends")
     });
-    let Ok((tools, report)) = told else { return false };
+    let Ok((tools, report)) = shown else { return false };
     let listed: usize = tools.iter().map(|tool| tool.name.len() + tool.description.len() + tool.parameters.to_string().len()).sum();
     assert!(tools.len() <= limits.tools_max && listed <= GROWTH * rest.len(), "{listed} bytes of tools from {}", rest.len());
     assert!(report.result.len() <= GROWTH * rest.len() + 1_000, "{} bytes of a result from {}", report.result.len(), rest.len());
@@ -48,18 +49,18 @@ async fn over_pipes(parts: VecDeque<Vec<u8>>, limits: &Limits, key: CallKey) -> 
     let (ours, theirs) = duplex(BYTES_MAX);
     let (output, input) = tokio::io::split(ours);
     let serving = tokio::spawn(serve(theirs, parts));
-    let told = fuzzing::over_pipes(output, input, limits, key).await;
+    let shown = fuzzing::over_pipes(output, input, limits, key).await;
     serving.abort();
-    told
+    shown
 }
 
-/// Answers whatever is a request with the next part; once there are no more, the pipes end.
+/// Answers every request with the next part. After the last one the pipes are closed.
 async fn serve(pipes: DuplexStream, mut parts: VecDeque<Vec<u8>>) {
     let (output, mut input) = tokio::io::split(pipes);
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        let said: Value = serde_json::from_str(&line).expect("what we send is JSON");
-        if said.get("id").is_none() || said.get("method").is_none() {
+        let message: Value = serde_json::from_str(&line).expect("what we send is JSON");
+        if message.get("id").is_none() || message.get("method").is_none() {
             continue;
         }
         let Some(mut part) = parts.pop_front() else { return };
@@ -70,7 +71,7 @@ async fn serve(pipes: DuplexStream, mut parts: VecDeque<Vec<u8>>) {
     }
 }
 
-/// An answer over HTTP, whose first byte says what kind it is.
+/// An answer over HTTP. Its first byte chooses the kind.
 fn response(part: Vec<u8>) -> Response {
     let (first, body) = part.split_first().map_or((b'j', &[][..]), |(first, body)| (*first, body));
     let (status, kind) = match first {

@@ -1,4 +1,4 @@
-//! What is promised, checked: with every flush, and once more at the end.
+//! Checks the promises, after every flush and once more at the end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,15 +15,15 @@ use super::{Fact, World, node::Node};
 pub(super) struct Checks {
     runs: BTreeMap<RunId, Track>,
     heads: BTreeMap<AgentKey, Epoch>,
-    /// Requests by key: the run they were told, once they were.
+    /// Requests by key, each with the run of its answer, once it has one.
     pub requests: BTreeMap<(AgentKey, String), Option<RunId>>,
-    /// Results that were acknowledged as the first ones.
+    /// Calls whose result was acknowledged as the first one.
     pub acknowledged: BTreeSet<CallKey>,
-    /// Clients who still want something.
+    /// The number of clients that are not finished.
     pub busy: usize,
 }
 
-/// One run as its journal has told so far.
+/// A run, as far as its journal was read.
 struct Track {
     agent: AgentKey,
     state: Option<Run>,
@@ -31,7 +31,7 @@ struct Track {
     epoch: Option<Epoch>,
     reported: BTreeSet<CallNumber>,
     releases: BTreeMap<CallNumber, u32>,
-    /// Every entry as it was first seen.
+    /// Every entry as it was first read.
     entries: Vec<JournalEntry>,
     calls_allowed: Option<u32>,
 }
@@ -45,7 +45,7 @@ impl Checks {
         self.runs.get(&run).map(|track| track.agent.clone())
     }
 
-    /// Runs of an agent, oldest ids first.
+    /// The runs of an agent, in the order of their ids.
     pub fn runs_of(&self, agent: &AgentKey) -> Vec<RunId> {
         self.runs.iter().filter(|(_, track)| track.agent == *agent).map(|(run, _)| *run).collect()
     }
@@ -54,7 +54,7 @@ impl Checks {
         self.runs.get(&key.run).and_then(|track| track.releases.get(&key.call)).copied().unwrap_or(0)
     }
 
-    /// How many calls of a run may start.
+    /// The number of calls that a run may start.
     pub fn calls_allowed(&self, run: RunId) -> Option<u32> {
         self.runs.get(&run).and_then(|track| track.calls_allowed)
     }
@@ -68,7 +68,7 @@ impl Checks {
     }
 }
 
-/// A commit was flushed, or was not.
+/// Checks a commit that was flushed or refused.
 pub(super) async fn committed(
     world: &Arc<World>,
     node: &Node,
@@ -81,20 +81,20 @@ pub(super) async fn committed(
         Ok(done) => {
             let seq = before.as_ref().map(|before| before.head.seq);
             if seq == Some(done.seq) {
-                world.tell(&node.name, format_args!("commits {} of {} again: applied already", commit.kind.as_str(), commit.run));
+                world.log(&node.name, format_args!("commits {} of {} again: applied already", commit.kind.as_str(), commit.run));
                 return world.saw(Fact::AnswerLostAndRetried);
             }
-            // S6, the other way round: a process that lives does not take its own calls for lost, and parks no write that runs well.
+            // S6, the other direction: a live process does not take its own calls for lost, and parks no write that is in progress.
             let is_own = before.as_ref().is_some_and(|before| before.head.owner == Some(node.id));
             if is_own && commit.events.iter().any(|event| matches!(event, Event::OwnerChanged { .. })) && !node.is_drained.load(SeqCst) {
                 world.break_promise("S6", format_args!("{} takes {} over from itself: {:?}", node.name, commit.run, commit.events));
             }
             let kinds: Vec<&str> = commit.events.iter().map(Event::kind).collect();
-            world.tell(&node.name, format_args!("commits {} to {}: {}", commit.kind.as_str(), commit.run, kinds.join(", ")));
+            world.log(&node.name, format_args!("commits {} to {}: {}", commit.kind.as_str(), commit.run, kinds.join(", ")));
             follow(world, &guard.agent, commit.run).await;
         }
         Err(StoreError::Fenced) => {
-            world.tell(&node.name, format_args!("is fenced, {} of {}", commit.kind.as_str(), commit.run));
+            world.log(&node.name, format_args!("is fenced, {} of {}", commit.kind.as_str(), commit.run));
             let owner = before.and_then(|before| before.head.owner);
             if owner != Some(node.id) && node.was_lost.load(SeqCst) {
                 world.saw(Fact::ZombieRejected);
@@ -106,7 +106,7 @@ pub(super) async fn committed(
     }
 }
 
-/// Reads what was flushed for a run since it was last looked at.
+/// Reads what was flushed for a run since the last reading.
 pub(super) async fn follow(world: &Arc<World>, agent: &AgentKey, run: RunId) {
     let next = world.checks.lock().runs.get(&run).map_or(0, |track| track.next);
     let Ok(entries) = world.data.journal(&agent.tenant, run, next, usize::MAX).await else {
@@ -118,8 +118,8 @@ pub(super) async fn follow(world: &Arc<World>, agent: &AgentKey, run: RunId) {
     for entry in entries {
         let mut checks = world.checks.lock();
         let track = checks.runs.entry(run).or_insert_with(|| Track::new(agent));
-        if let Err((promise, words)) = track.add(world, &view, entry, run) {
-            return world.break_promise(promise, words);
+        if let Err((promise, text)) = track.add(world, &view, entry, run) {
+            return world.break_promise(promise, text);
         }
     }
     check_state(world, agent, run, &view);
@@ -154,8 +154,8 @@ async fn check_head(world: &World, agent: &AgentKey) {
     }
 }
 
-/// What is wrong with an entry: the promise, and words.
-type Wrong = (&'static str, String);
+/// What is wrong with an entry: the promise that it breaks, and a text.
+type BrokenPromise = (&'static str, String);
 
 impl Track {
     fn new(agent: &AgentKey) -> Self {
@@ -171,14 +171,14 @@ impl Track {
         }
     }
 
-    fn add(&mut self, world: &World, view: &RunView, entry: JournalEntry, run: RunId) -> Result<(), Wrong> {
+    fn add(&mut self, world: &World, view: &RunView, entry: JournalEntry, run: RunId) -> Result<(), BrokenPromise> {
         if entry.number != self.next {
             return Err(("S7", format!("{run}: event {} follows event {}", entry.number, self.next)));
         }
         if entry.epoch < self.epoch {
             return Err(("S2", format!("{run}: event {} has epoch {:?} after {:?}", entry.number, entry.epoch, self.epoch)));
         }
-        // What waited beside the input that was the end is on record as ignored.
+        // Inputs in the same commit that came after the end are recorded as ignored.
         if self.state.as_ref().is_some_and(Run::has_ended) && !matches!(entry.event, Event::Ignored { .. }) {
             return Err(("S4", format!("{run}: {} after the end", entry.event.kind())));
         }
@@ -193,12 +193,12 @@ impl Track {
         Ok(())
     }
 
-    fn event(&mut self, world: &World, event: &Event, run: RunId) -> Result<(), Wrong> {
+    fn event(&mut self, world: &World, event: &Event, run: RunId) -> Result<(), BrokenPromise> {
         match event {
             Event::IterationStarted { iteration, .. } => {
                 let last = self.state.as_ref().map_or(0, |state| state.iteration);
                 if *iteration != last + 1 {
-                    return Err(("S3", format!("{run}: lap {iteration} follows lap {last}")));
+                    return Err(("S3", format!("{run}: iteration {iteration} follows iteration {last}")));
                 }
             }
             Event::Reported { call, status, item, .. } => {
@@ -245,8 +245,8 @@ impl Track {
         Ok(())
     }
 
-    /// S10: a lap starts only within the budgets. Calls are counted where they start, for some are refused and never do.
-    fn budgets(&self, view: &RunView, event: &Event, run: RunId) -> Result<(), Wrong> {
+    /// S10: an iteration starts only within the budgets. Calls are counted where they start, because refused calls never start.
+    fn budgets(&self, view: &RunView, event: &Event, run: RunId) -> Result<(), BrokenPromise> {
         let (Some(state), budgets) = (&self.state, &view.manifest.budgets) else {
             return Err(("S8", format!("{run}: its journal begins with {}", event.kind())));
         };
@@ -256,7 +256,7 @@ impl Track {
     }
 }
 
-/// Whether only a person can move the run on.
+/// Whether only a person can continue the run.
 pub(super) fn waits_for_person(state: &Run) -> bool {
     let calls = state.calls();
     let is_parked = |progress: &Progress| *progress == Progress::Parked;

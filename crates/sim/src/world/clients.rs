@@ -1,4 +1,4 @@
-//! Clients: they ask, ask again when they hear nothing, stop what they asked for, and read along.
+//! Clients: they send requests, repeat them when there is no answer, stop their runs, and follow them.
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
@@ -13,13 +13,13 @@ const PATIENCE_MS: u64 = 15_000;
 
 /// Why a client has no answer.
 pub(super) enum Unanswered {
-    /// The process died, or said nothing: whether it did what was asked nobody knows.
+    /// The process died or did not answer in time. Whether it did what was asked is unknown.
     Lost,
-    /// It said no.
+    /// The process refused.
     Refused(EngineError),
 }
 
-/// Some process that runs.
+/// Any process that runs.
 pub(super) async fn any_node(world: &Arc<World>) -> (Arc<Node>, Engine) {
     loop {
         let nodes = world.slots.lock().all();
@@ -33,7 +33,7 @@ pub(super) async fn any_node(world: &Arc<World>) -> (Arc<Node>, Engine) {
     }
 }
 
-/// Asks a process something. No answer comes from a dead one.
+/// Sends a question to a process. A dead process gives no answer.
 pub(super) async fn ask<T>(world: &World, node: &Node, question: impl Future<Output = Result<T, EngineError>>) -> Result<T, Unanswered> {
     let answer = tokio::select! {
         biased;
@@ -45,7 +45,7 @@ pub(super) async fn ask<T>(world: &World, node: &Node, question: impl Future<Out
         Ok(answer) => Ok(answer),
         Err(EngineError::Internal) if node.is_dead() => Err(Unanswered::Lost),
         Err(EngineError::Internal | EngineError::Store(StoreError::Corrupt(_))) => {
-            world.break_promise("S8", format_args!("{} says that something of ours broke", node.name));
+            world.break_promise("S8", format_args!("{} answers that the server failed", node.name));
             Err(Unanswered::Lost)
         }
         Err(EngineError::Store(StoreError::Unavailable(_) | StoreError::Fenced) | EngineError::Draining) => Err(Unanswered::Lost),
@@ -53,7 +53,7 @@ pub(super) async fn ask<T>(world: &World, node: &Node, question: impl Future<Out
     }
 }
 
-/// Sends everybody on their way.
+/// Starts all clients.
 pub(super) fn begin(world: &Arc<World>) {
     for agent in &world.agents {
         for n in 0..world.options.requests {
@@ -70,24 +70,24 @@ pub(super) fn begin(world: &Arc<World>) {
                 world.checks.lock().busy -= 1;
             });
         }
-        tokio::spawn(read_along(world.clone(), agent.clone()));
+        tokio::spawn(follow_journals(world.clone(), agent.clone()));
     }
 }
 
-/// Asks for a run until it is told which one it is; often once more, of another process.
+/// Requests a run until the answer names it; often once more afterwards, from another process.
 async fn request(world: &Arc<World>, agent: &AgentKey, n: u64) {
     let key = format!("request {n}");
     world.checks.lock().requests.insert((agent.clone(), key.clone()), None);
     let repeats = if world.chance(1, 3) { 2 } else { 1 };
-    let mut told = 0;
-    while told < repeats {
+    let mut answers = 0;
+    while answers < repeats {
         let (node, engine) = any_node(world).await;
         match ask(world, &node, engine.enqueue(enqueue(agent, &key))).await {
             Ok(enqueued) => {
-                told += 1;
-                world.tell("client", format_args!("{} {key} is {} by {}", agent.agent, enqueued.run, node.name));
-                is_the_same(world, agent, &key, enqueued.run);
-                if told == 1 && world.chance(world.options.stops, 100) {
+                answers += 1;
+                world.log("client", format_args!("{} {key} is {} by {}", agent.agent, enqueued.run, node.name));
+                check_same_run(world, agent, &key, enqueued.run);
+                if answers == 1 && world.chance(world.options.stops, 100) {
                     tokio::spawn(stop_later(world.clone(), agent.clone(), enqueued.run));
                 }
             }
@@ -98,8 +98,8 @@ async fn request(world: &Arc<World>, agent: &AgentKey, n: u64) {
     }
 }
 
-/// S4: one key is one run, whoever is asked.
-fn is_the_same(world: &World, agent: &AgentKey, key: &str, run: RunId) {
+/// S4: every process must name the same run for one key.
+fn check_same_run(world: &World, agent: &AgentKey, key: &str, run: RunId) {
     let earlier = world.checks.lock().requests.insert((agent.clone(), key.to_owned()), Some(run)).flatten();
     if let Some(earlier) = earlier {
         world.saw(Fact::RequestRepeated);
@@ -109,7 +109,7 @@ fn is_the_same(world: &World, agent: &AgentKey, key: &str, run: RunId) {
     }
 }
 
-/// A person's action, which a busy agent may turn away.
+/// A person's action, which a busy agent may refuse.
 async fn act(world: &Arc<World>, agent: &AgentKey, n: u64) {
     let key = format!("action {n}");
     world.checks.lock().requests.insert((agent.clone(), key.clone()), None);
@@ -119,7 +119,7 @@ async fn act(world: &Arc<World>, agent: &AgentKey, n: u64) {
             Action { agent: agent.clone(), action_id: key.clone(), tool: tool.into(), arguments: "{}".into(), lineage: Lineage::default() };
         let (node, engine) = any_node(world).await;
         match ask(world, &node, engine.act(action)).await {
-            Ok(enqueued) => return is_the_same(world, agent, &key, enqueued.run),
+            Ok(enqueued) => return check_same_run(world, agent, &key, enqueued.run),
             Err(Unanswered::Lost | Unanswered::Refused(EngineError::Busy)) => {}
             Err(Unanswered::Refused(error)) => return world.break_promise("S4", format_args!("an action is refused: {error}")),
         }
@@ -133,7 +133,7 @@ async fn stop_later(world: Arc<World>, agent: AgentKey, run: RunId) {
         let (node, engine) = any_node(&world).await;
         let stop = Stop { agent: agent.clone(), run, reason: "enough".into(), epoch: None, source: None, key: None };
         match ask(&world, &node, engine.stop(stop)).await {
-            Ok(stopped) => return is_over(&world, run, &format!("{stopped:?}")),
+            Ok(stopped) => return check_stopped(&world, run, &format!("{stopped:?}")),
             Err(Unanswered::Lost) => {}
             Err(Unanswered::Refused(error)) => return world.break_promise("S4", format_args!("a stop of {run} is refused: {error}")),
         }
@@ -142,10 +142,10 @@ async fn stop_later(world: Arc<World>, agent: AgentKey, run: RunId) {
 }
 
 /// A stop that was acknowledged is final.
-fn is_over(world: &World, run: RunId, words: &str) {
-    world.tell("client", format_args!("{run} is stopped: {words}"));
+fn check_stopped(world: &World, run: RunId, text: &str) {
+    world.log("client", format_args!("{run} is stopped: {text}"));
     if world.checks.lock().state_of(run).is_none_or(|state| !state.has_ended()) {
-        world.break_promise("S7", format_args!("a stop of {run} is acknowledged, and it goes on"));
+        world.break_promise("S7", format_args!("a stop of {run} is acknowledged, and the run continues"));
     }
 }
 
@@ -163,8 +163,8 @@ fn enqueue(agent: &AgentKey, key: &str) -> Enqueue {
     }
 }
 
-/// Reads journals through any process. S7: what was read once is read again. S12: another tenant sees none of it.
-async fn read_along(world: Arc<World>, agent: AgentKey) {
+/// Reads journals through any process. S7: what one reading gave, every later one gives. S12: another tenant sees none of it.
+async fn follow_journals(world: Arc<World>, agent: AgentKey) {
     let mut seen: BTreeMap<RunId, Vec<JournalEntry>> = BTreeMap::new();
     loop {
         pass_ms(world.between(1_000, 8_000)).await;
@@ -184,7 +184,7 @@ async fn read_along(world: Arc<World>, agent: AgentKey) {
         if let Ok((view, entries)) = ask(&world, &node, peek).await
             && (view.is_some() || !entries.is_empty())
         {
-            world.break_promise("S12", format_args!("{run} is shown to a stranger"));
+            world.break_promise("S12", format_args!("{run} is shown to another tenant"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the world outside saw of all processes: every start, every message. It never forgets and is never wrong.
+//! What the world outside saw of all processes: every start and every message. Unlike the store, it loses nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,14 +16,14 @@ pub(super) struct Ledger {
     published: BTreeMap<String, Published>,
     /// Results that were recorded before their call was made.
     pub early: BTreeSet<ItemId>,
-    /// Laps whose model said 429.
+    /// Iterations whose model call was answered with 429.
     pub said_429: BTreeSet<(RunId, u32)>,
-    /// For the planted store that gives a call out twice.
+    /// The last claimed call, for the planted bug that gives a call to two services.
     pub last_claimed: Option<ClaimedCall>,
 }
 
 impl Ledger {
-    /// Takes a message; returns what it said the first time, if it came before.
+    /// Records a message. Returns the first message with the same id, if there was one.
     pub fn publish(&mut self, message: &Published) -> Option<Published> {
         let earlier = self.published.get(&message.id).cloned();
         if earlier.is_none() {
@@ -32,7 +32,7 @@ impl Ledger {
         earlier
     }
 
-    /// Messages that say a run is over.
+    /// The number of messages that report the end of a run.
     pub fn endings_of(&self, run: RunId) -> usize {
         let id = run.to_string();
         let of_run = |message: &&Published| message.body["agent_turn_id"].as_str() == Some(id.as_str());
@@ -40,9 +40,9 @@ impl Ledger {
     }
 }
 
-/// A process starts a tool of its own. S2: it has a lease, and a committed row says so.
+/// A process starts a call of its own. S2: the process has the lease, and a committed row has the call.
 pub(super) async fn started_here(world: &Arc<World>, node: &Node, call: &ToolCall, effect: EffectClass) {
-    world.tell(&node.name, format_args!("starts {} as {}", call.tool, call.key));
+    world.log(&node.name, format_args!("starts {} as {}", call.tool, call.key));
     if !world.slots.lock().holds_lease(node.id) {
         world.break_promise("S2", format_args!("{} starts {} ({}) without a lease", node.name, call.tool, call.key));
     }
@@ -53,7 +53,7 @@ pub(super) async fn started_here(world: &Arc<World>, node: &Node, call: &ToolCal
     started(world, call.key, effect);
 }
 
-/// Somebody starts a call. S6: a write starts once, and once more for each time a person lets it.
+/// A process or a service starts a call. S6: a write starts once, and once more for each release by a person.
 pub(super) fn started(world: &World, key: CallKey, effect: EffectClass) {
     let (starts, calls) = {
         let mut ledger = world.ledger.lock();

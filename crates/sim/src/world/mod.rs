@@ -1,25 +1,25 @@
-//! The real engine in a world made of a seed: virtual time, a store that forgets what was not flushed, processes that crash,
-//! pause and misread the time, a provider and services that misbehave, and clients who try again.
+//! The real engine in a world that is derived from a seed: virtual time, a store that loses what was not flushed, processes that crash,
+//! pause and have wrong clocks, a provider and services that fail, and clients that retry.
 //!
-//! While faults last nothing that is promised may break; then they stop, and everything must come to its end in bounded time.
-//! Everything happens in one thread on paused time with one source of chance, so a seed is a run, byte for byte.
+//! No promise may break while faults last. Then the faults end, and all work must end in bounded time. Everything runs in one thread on
+//! paused time with one source of random numbers, so that a seed determines the run, byte for byte.
 
 mod checks;
 mod clients;
+mod final_checks;
 mod ledger;
-mod march;
 mod model;
 mod nemesis;
 mod node;
 mod operator;
 mod options;
-mod plant;
+mod planted;
 mod publisher;
-mod reckoning;
+mod record;
 mod rng;
+mod run_seeds;
 mod services;
 mod store;
-mod tale;
 mod tools;
 mod views;
 
@@ -36,36 +36,36 @@ use tokio::{sync::Notify, time::Instant};
 use windlass_kernel::AgentKey;
 use windlass_store::{MemoryStore, StoreOptions};
 
-pub use march::{Tally, march};
 pub use options::Options;
-pub use plant::Plant;
-pub use tale::{Fact, Facts, Violation};
+pub use planted::PlantedBug;
+pub use record::{Fact, FactCounts, Violation};
+pub use run_seeds::{Tally, run_seeds};
 
 use checks::Checks;
 use ledger::Ledger;
 use node::Slots;
+use record::Record;
 use rng::Rng;
-use tale::Tale;
 
 /// The lease of a process.
 const LEASE_MS: u64 = 10_000;
-/// How long everything may take to come to its end once the faults are over: deadlines, leases and skewed clocks included.
+/// How long all work may take to end after the last fault: deadlines, leases and wrong clocks included.
 const CALM_MS_MAX: u64 = 900_000;
 
-/// What came of a seed.
+/// The outcome of one seed.
 #[derive(Debug)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
-    /// What it was made into.
+    /// The options that were derived from it.
     pub options: Options,
     /// The first promise that was broken.
     pub violation: Option<Violation>,
-    /// What was seen.
-    pub facts: Facts,
-    /// Runs that were made.
+    /// The facts that were seen.
+    pub facts: FactCounts,
+    /// The runs that were made.
     pub runs: usize,
-    /// Faults that were put in.
+    /// The faults that were injected.
     pub faults: u64,
     /// A hash over everything that happened.
     pub hash: u64,
@@ -82,51 +82,51 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Lives through one seed, with a planted bug or without.
-pub fn simulate(seed: u64, plant: Option<Plant>) -> Outcome {
+/// Runs one seed, with or without a planted bug.
+pub fn simulate(seed: u64, planted: Option<PlantedBug>) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime without I/O needs nothing that could be missing");
-    runtime.block_on(live(seed, plant))
+    runtime.block_on(run_world(seed, planted))
 }
 
-async fn live(seed: u64, plant: Option<Plant>) -> Outcome {
-    let world = Arc::new(World::new(seed, plant));
+async fn run_world(seed: u64, planted: Option<PlantedBug>) -> Outcome {
+    let world = Arc::new(World::new(seed, planted));
     tokio::select! {
         biased;
         () = world.broken.notified() => {}
         () = unfold(&world) => {}
     }
-    world.slots.lock().bury_all();
-    let (runs, tale) = (world.checks.lock().runs(), world.tale());
+    world.slots.lock().kill_all();
+    let (runs, record) = (world.checks.lock().runs(), world.record());
     Outcome {
         seed,
         options: world.options.clone(),
-        violation: tale.violation.clone(),
-        facts: tale.facts.clone(),
+        violation: record.violation.clone(),
+        facts: record.facts.clone(),
         runs,
-        faults: tale.faults,
-        hash: tale.hash(),
+        faults: record.faults,
+        hash: record.hash(),
     }
 }
 
-/// Faults, then calm, then the reckoning.
+/// The time of faults, then a time without faults, then the last checks.
 async fn unfold(world: &Arc<World>) {
     nemesis::raise_nodes(world);
     clients::begin(world);
     services::begin(world);
     operator::begin(world);
-    nemesis::rage(world).await;
+    nemesis::inject_faults(world).await;
     world.is_calm.store(true, SeqCst);
-    world.tell("world", "the faults are over");
+    world.log("world", "the faults are over");
     nemesis::heal(world);
-    reckoning::await_the_end(world).await;
+    final_checks::await_end(world).await;
 }
 
-/// A lock that a panic elsewhere does not take away: the panic itself is what is reported.
+/// A lock that stays usable after a panic in another task: that panic is what the test reports.
 #[derive(Default)]
-struct Held<T>(Mutex<T>);
+struct Lock<T>(Mutex<T>);
 
-impl<T> Held<T> {
+impl<T> Lock<T> {
     fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -135,38 +135,38 @@ impl<T> Held<T> {
 /// Everything that outlives a process.
 struct World {
     options: Options,
-    plant: Option<Plant>,
+    planted: Option<PlantedBug>,
     data: Arc<MemoryStore>,
     began: Instant,
     agents: Vec<AgentKey>,
-    rng: Held<Rng>,
-    tale: Held<Tale>,
-    slots: Held<Slots>,
-    ledger: Held<Ledger>,
-    checks: Held<Checks>,
-    /// Counts power losses: a verb from before one is forgotten.
+    rng: Lock<Rng>,
+    record: Lock<Record>,
+    slots: Lock<Slots>,
+    ledger: Lock<Ledger>,
+    checks: Lock<Checks>,
+    /// Counts power losses. A write that was not flushed before the last one is lost.
     power: AtomicU64,
     is_calm: AtomicBool,
-    /// Rings when a promise was broken: nothing that follows matters.
+    /// Notified when a promise was broken, which ends the world.
     broken: Notify,
 }
 
 impl World {
-    fn new(seed: u64, plant: Option<Plant>) -> Self {
+    fn new(seed: u64, planted: Option<PlantedBug>) -> Self {
         let options = Options::of(seed);
         let tenants = ["acme", "umbrella"];
         let agents = (0..options.agents).map(|n| AgentKey { tenant: tenants[n % 2].into(), agent: format!("agent{n}").as_str().into() });
         World {
             agents: agents.collect(),
             options,
-            plant,
+            planted,
             data: Arc::new(MemoryStore::new(StoreOptions { publish: true, usage: false })),
             began: Instant::now(),
-            rng: Held(Mutex::new(Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(1)))),
-            tale: Held::default(),
-            slots: Held::default(),
-            ledger: Held::default(),
-            checks: Held::default(),
+            rng: Lock(Mutex::new(Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(1)))),
+            record: Lock::default(),
+            slots: Lock::default(),
+            ledger: Lock::default(),
+            checks: Lock::default(),
             power: AtomicU64::new(0),
             is_calm: AtomicBool::new(false),
             broken: Notify::new(),
@@ -177,8 +177,8 @@ impl World {
         self.is_calm.load(SeqCst)
     }
 
-    fn has(&self, plant: Plant) -> bool {
-        self.plant == Some(plant)
+    fn has(&self, planted: PlantedBug) -> bool {
+        self.planted == Some(planted)
     }
 
     fn between(&self, low: u64, high: u64) -> u64 {
@@ -189,11 +189,11 @@ impl World {
         self.rng.lock().chance(n, of)
     }
 
-    /// Chance that ends with the faults.
+    /// Random, but always false once the time of faults is over.
     fn fault(&self, n: u64, of: u64) -> bool {
         let is_due = !self.is_calm() && self.chance(n, of);
         if is_due {
-            self.tale.lock().faults += 1;
+            self.record.lock().faults += 1;
         }
         is_due
     }
@@ -206,27 +206,27 @@ impl World {
         self.began.elapsed().as_millis() as u64
     }
 
-    fn tell(&self, who: &str, what: impl fmt::Display) {
+    fn log(&self, who: &str, what: impl fmt::Display) {
         let line = format!("{:>8.3} {who}: {what}", self.elapsed_ms() as f64 / 1000.0);
-        self.tale.lock().tell(line);
+        self.record.lock().log(line);
     }
 
     fn saw(&self, fact: Fact) {
-        self.tale.lock().saw(fact);
+        self.record.lock().saw(fact);
     }
 
-    fn tale(&self) -> MutexGuard<'_, Tale> {
-        self.tale.lock()
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock()
     }
 
-    /// A promise is broken: the end of this world.
+    /// Records a broken promise and ends this world.
     fn break_promise(&self, promise: &'static str, text: impl fmt::Display) {
-        self.tale.lock().break_promise(promise, text.to_string());
+        self.record.lock().break_promise(promise, text.to_string());
         self.broken.notify_one();
     }
 }
 
-/// Lets time pass.
+/// Lets virtual time pass.
 async fn pass_ms(ms: u64) {
     if ms > 0 {
         tokio::time::sleep(Duration::from_millis(ms)).await;

@@ -1,4 +1,4 @@
-//! A provider that answers, mostly: some streams break off, some never come, some calls are turned away.
+//! A provider that usually answers. Some streams break off, some never end, some calls are refused.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use windlass_ports::{Model, ModelError, ModelEvent, ModelRequest, ModelStream, M
 
 use super::{Fact, World, node::Node, pass_ms, tools};
 
-/// A process's way to the provider.
+/// A process's connection to the provider.
 pub(super) struct SimModels {
     model: Arc<SimModel>,
 }
@@ -38,7 +38,7 @@ impl Models for SimModels {
     }
 }
 
-/// One piece of an answer, and how long it takes to come. `None` never comes.
+/// An event of an answer, and the time until it comes. `None` never comes.
 type Piece = (u64, Option<Result<ModelEvent, ModelError>>);
 
 impl Model for SimModel {
@@ -46,14 +46,17 @@ impl Model for SimModel {
         if self.node.is_dead() {
             return Box::pin(stream::pending());
         }
-        self.world.tell(&self.node.name, format_args!("asks the model, {} lap {} try {}", request.run, request.iteration, request.attempt));
+        self.world.log(
+            &self.node.name,
+            format_args!("calls the model, {} iteration {} attempt {}", request.run, request.iteration, request.attempt),
+        );
         self.check(&request);
         let pieces = self.answer(&request);
         let node = self.node.clone();
         Box::pin(stream::unfold((pieces.into_iter(), node), |(mut pieces, node)| async move {
             let (delay, piece) = pieces.next()?;
             pass_ms(delay).await;
-            node.pass().await;
+            node.wait_until_running().await;
             match piece {
                 Some(piece) => Some((piece, (pieces, node))),
                 None => std::future::pending().await,
@@ -71,11 +74,11 @@ impl Model for SimModel {
 }
 
 impl SimModel {
-    /// S2: nothing is asked without a lease, and nothing that no committed row owes.
+    /// S2: a process calls the model only under a valid lease, and only if a committed row owes the call.
     fn check(&self, request: &ModelRequest) {
         if !self.world.slots.lock().holds_lease(self.node.id) {
-            let words = format!("{} asks the model for lap {} of {} without a lease", self.node.name, request.iteration, request.run);
-            self.world.break_promise("S2", words);
+            let text = format!("{} calls the model for iteration {} of {} without a lease", self.node.name, request.iteration, request.run);
+            self.world.break_promise("S2", text);
         }
         let Some(agent) = self.world.checks.lock().agent_of(request.run) else {
             return self.world.break_promise("S2", format_args!("the model is asked for {}, which is not recorded", request.run));
@@ -83,8 +86,8 @@ impl SimModel {
         let found = self.world.data.run(&agent.tenant, request.run).now_or_never();
         let iteration = found.and_then(Result::ok).flatten().map_or(0, |view| view.state.iteration);
         if iteration < request.iteration {
-            let words = format!("the model is asked for lap {} of {}, committed is {iteration}", request.iteration, request.run);
-            self.world.break_promise("S2", words);
+            let text = format!("the model is called for iteration {} of {}, committed is {iteration}", request.iteration, request.run);
+            self.world.break_promise("S2", text);
         }
     }
 
@@ -95,7 +98,7 @@ impl SimModel {
             world.saw(Fact::RetryAfter429);
         }
         let delay = if world.is_calm() { world.between(10, 500) } else { world.between(10, 6_000) };
-        let mut pieces = self.words(request, delay);
+        let mut pieces = self.text(request, delay);
         if world.fault(world.options.provider, 100) {
             match world.between(0, 3) {
                 0 => {
@@ -121,8 +124,8 @@ impl SimModel {
         pieces
     }
 
-    /// Some words, then calls, or the end.
-    fn words(&self, request: &ModelRequest, delay: u64) -> Vec<Piece> {
+    /// Text, then calls, or the end of the reply.
+    fn text(&self, request: &ModelRequest, delay: u64) -> Vec<Piece> {
         let world = &self.world;
         let ends = request.iteration >= 4 || world.chance(2, 5);
         let mut pieces: Vec<Piece> = vec![(delay, Some(Ok(ModelEvent::Text(format!("lap {}", request.iteration)))))];

@@ -1,10 +1,10 @@
-//! Who keeps the processes running, and who keeps them from it.
+//! Keeps the processes running, and disturbs them.
 
 use std::sync::{Arc, atomic::Ordering::SeqCst};
 
 use super::{Fact, LEASE_MS, World, node::Node, pass_ms};
 
-/// Starts every process, and starts it anew whenever it has died.
+/// Starts every process, and starts another one whenever one has died.
 pub(super) fn raise_nodes(world: &Arc<World>) {
     for slot in 0..world.options.nodes {
         let world = world.clone();
@@ -19,8 +19,8 @@ pub(super) fn raise_nodes(world: &Arc<World>) {
     }
 }
 
-/// Does its worst for as long as faults last.
-pub(super) async fn rage(world: &Arc<World>) {
+/// Injects faults for as long as faults last.
+pub(super) async fn inject_faults(world: &Arc<World>) {
     while world.elapsed_ms() < world.options.chaos_ms {
         pass_ms(world.between(200, 3_000)).await;
         let nodes = world.slots.lock().all();
@@ -45,7 +45,7 @@ pub(super) async fn rage(world: &Arc<World>) {
     }
 }
 
-/// The faults are over: everybody runs, and knows the time.
+/// Ends the faults: every process continues, with the right time.
 pub(super) fn heal(world: &Arc<World>) {
     let nodes = world.slots.lock().all();
     for node in nodes {
@@ -56,7 +56,7 @@ pub(super) fn heal(world: &Arc<World>) {
 
 fn drain_slowly(world: &Arc<World>, node: Arc<Node>) {
     let Some(engine) = node.engine() else { return };
-    world.tell(&node.name, "is drained");
+    world.log(&node.name, "is drained");
     node.is_drained.store(true, SeqCst);
     let world = world.clone();
     tokio::spawn(async move {
@@ -71,10 +71,10 @@ fn drain_slowly(world: &Arc<World>, node: Arc<Node>) {
     });
 }
 
-/// What was not flushed is forgotten, and nobody survives.
+/// Loses what was not flushed, and ends every process.
 fn lose_power(world: &Arc<World>) {
     world.saw(Fact::PowerLoss);
-    world.tell("world", "the power fails");
+    world.log("world", "the power fails");
     world.power.fetch_add(1, SeqCst);
     let nodes = world.slots.lock().all();
     for node in nodes {

@@ -1,4 +1,4 @@
-//! A process: the real engine, with its own clock, its own ids and its own handle of the store; it can die, and it can be paused.
+//! A process: the real engine, with its own clock, ids and store handle. It can die, and it can be paused.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use windlass_kernel::{AgentName, Budgets, PolicyName, Timestamp};
 use windlass_ports::{Clock, Doorbell, Ids, NodeId, Ring};
 
 use super::{
-    Fact, Held, LEASE_MS, World,
+    Fact, LEASE_MS, Lock, World,
     model::SimModels,
     pass_ms,
     publisher::SimPublisher,
@@ -27,15 +27,15 @@ use super::{
     tools,
 };
 
-/// When the world began, by a clock that is right.
+/// The time at which the world begins, by a correct clock.
 const BEGINNING: i64 = 1_700_000_000_000;
 
-/// The processes there are, and the leases the store gave them.
+/// The processes, and the leases that the store gave them.
 #[derive(Default)]
 pub(super) struct Slots {
     live: BTreeMap<usize, Arc<Node>>,
     last: u64,
-    /// Until when each process lives by the store's clock.
+    /// The end of each process's lease, by the store's clock.
     pub leases: BTreeMap<NodeId, Instant>,
 }
 
@@ -44,8 +44,8 @@ impl Slots {
         self.live.values().cloned().collect()
     }
 
-    /// Nothing is left running, and nothing holds on to anything.
-    pub fn bury_all(&mut self) {
+    /// Ends everything, and drops what is kept of each process.
+    pub fn kill_all(&mut self) {
         for node in std::mem::take(&mut self.live).into_values() {
             node.end();
         }
@@ -56,7 +56,7 @@ impl Slots {
     }
 }
 
-/// Rings that may wait for a process.
+/// Rings that may wait for a process. Further ones are lost.
 const RINGS_MAX: usize = 64;
 
 /// One start of one process.
@@ -66,21 +66,21 @@ pub(super) struct Node {
     slot: usize,
     world: Arc<World>,
     life: CancellationToken,
-    engine: Held<Option<Engine>>,
-    /// Where others ring.
-    bell: Held<Option<mpsc::Sender<Ring>>>,
+    engine: Lock<Option<Engine>>,
+    /// The channel for the rings of other processes.
+    bell: Lock<Option<mpsc::Sender<Ring>>>,
     is_dead: AtomicBool,
     is_paused: AtomicBool,
-    /// Whether it ever was paused past its lease: then it may be a zombie.
+    /// Whether it was ever paused beyond its lease: then its commits may be fenced.
     pub was_lost: AtomicBool,
-    /// Whether it was told to stop: then it starts nothing any more.
+    /// Whether it was asked to stop: then it must start nothing any more.
     pub is_drained: AtomicBool,
     changed: Notify,
     offset_ms: AtomicI64,
 }
 
 impl Node {
-    /// Starts a process in a place that is free.
+    /// Starts a process in a free slot.
     pub fn start(world: &Arc<World>, slot: usize) -> Arc<Node> {
         let id = {
             let mut slots = world.slots.lock();
@@ -95,8 +95,8 @@ impl Node {
             slot,
             world: world.clone(),
             life: CancellationToken::new(),
-            engine: Held::default(),
-            bell: Held::default(),
+            engine: Lock::default(),
+            bell: Lock::default(),
             is_dead: AtomicBool::new(false),
             is_paused: AtomicBool::new(false),
             was_lost: AtomicBool::new(false),
@@ -104,8 +104,8 @@ impl Node {
             changed: Notify::new(),
             offset_ms: AtomicI64::new(offset),
         });
-        world.tell(&node.name, format_args!("starts, its clock off by {offset} ms"));
-        // Whoever opens a store for a process takes its first lease, as the engine expects.
+        world.log(&node.name, format_args!("starts, its clock off by {offset} ms"));
+        // The caller that opens a store for a process takes the first lease, as the engine expects.
         store::prolong(world, id, LEASE_MS);
         *node.engine.lock() = Some(Engine::start(parts(world, &node)));
         world.slots.lock().live.insert(slot, node.clone());
@@ -116,8 +116,8 @@ impl Node {
         self.engine.lock().clone()
     }
 
-    /// Somebody rings. One ring too many is lost.
-    fn hear(&self, ring: Ring) {
+    /// Takes a ring. If too many wait, it is lost.
+    fn take_ring(&self, ring: Ring) {
         if let Some(bell) = self.bell.lock().as_ref() {
             let _ = bell.try_send(ring);
         }
@@ -127,8 +127,8 @@ impl Node {
         self.is_dead.load(SeqCst)
     }
 
-    /// Goes on once the process runs. Never, if it is dead.
-    pub async fn pass(&self) {
+    /// Continues once the process runs. Never, if it is dead.
+    pub async fn wait_until_running(&self) {
         loop {
             let changed = self.changed.notified();
             if !self.is_dead() && !self.is_paused.load(SeqCst) {
@@ -138,7 +138,7 @@ impl Node {
         }
     }
 
-    /// Waits for its end.
+    /// Waits until the process has died.
     pub async fn died(&self) {
         loop {
             let changed = self.changed.notified();
@@ -149,12 +149,12 @@ impl Node {
         }
     }
 
-    /// Everything of it ends at once.
+    /// Ends all tasks of the process at once.
     pub fn kill(&self, why: &str) {
         if self.is_dead() {
             return;
         }
-        self.world.tell(&self.name, format_args!("dies {why}"));
+        self.world.log(&self.name, format_args!("dies {why}"));
         self.world.slots.lock().live.remove(&self.slot);
         self.end();
     }
@@ -166,12 +166,12 @@ impl Node {
         self.changed.notify_waiters();
     }
 
-    /// Holds everything of it for a while: what it knows gets old.
+    /// Pauses the whole process: what it knows becomes outdated.
     pub fn pause(self: &Arc<Self>, ms: u64) {
         if self.is_dead() || self.is_paused.swap(true, SeqCst) {
             return;
         }
-        self.world.tell(&self.name, format_args!("is paused for {ms} ms"));
+        self.world.log(&self.name, format_args!("is paused for {ms} ms"));
         if ms > LEASE_MS {
             self.was_lost.store(true, SeqCst);
             self.world.saw(Fact::LongPause);
@@ -185,18 +185,18 @@ impl Node {
 
     pub fn wake(&self) {
         if !self.is_dead() && self.is_paused.swap(false, SeqCst) {
-            self.world.tell(&self.name, "wakes");
+            self.world.log(&self.name, "wakes");
             self.changed.notify_waiters();
         }
     }
 
-    /// Moves its clock.
+    /// Sets its clock off by this much.
     pub fn set_clock(&self, offset_ms: i64) {
         self.offset_ms.store(offset_ms, SeqCst);
-        self.world.tell(&self.name, format_args!("has its clock off by {offset_ms} ms"));
+        self.world.log(&self.name, format_args!("has its clock off by {offset_ms} ms"));
     }
 
-    /// A point of the engine is reached: a good moment for the worst.
+    /// The engine reached a crash point: the process may die or pause here.
     fn reach(self: &Arc<Self>, what: &str, kind: &str, when: &str) {
         if self.is_dead() {
             return;
@@ -254,7 +254,7 @@ fn settings(world: &World) -> Settings {
     }
 }
 
-/// The first agent has budgets to run into.
+/// The agents. The first one has budgets that its runs can exceed.
 fn specs(world: &World) -> BTreeMap<AgentName, AgentSpec> {
     let Some(first) = world.agents.first() else { return BTreeMap::new() };
     let budgets = Budgets { iterations: world.options.iterations_max, calls: Some(5), tokens: Some(150), wall_ms: Some(45_000) };
@@ -281,7 +281,7 @@ impl Clock for SimClock {
     }
 }
 
-/// Ids in order, nobody else's.
+/// Ids in order, different from those of every other process.
 struct SimIds {
     node: NodeId,
     last: AtomicU64,
@@ -294,7 +294,7 @@ impl Ids for SimIds {
     }
 }
 
-/// A doorbell whose rings are lost, doubled and late.
+/// A doorbell whose rings may be lost, doubled and late.
 struct SimBell {
     world: Arc<World>,
     node: Arc<Node>,
@@ -313,14 +313,14 @@ impl Doorbell for SimBell {
             self.world.saw(Fact::RingDoubled);
         }
         for _ in 0..=u8::from(is_doubled) {
-            // Each takes its own time, so that rings overtake each other.
+            // Each ring has a delay of its own, so that rings overtake each other.
             let (world, own, ring) = (self.world.clone(), self.node.id, ring.clone());
             let delay = if world.is_calm() { 1 } else { world.between(1, 3_000) };
             tokio::spawn(async move {
                 pass_ms(delay).await;
                 let others = world.slots.lock().all();
                 for other in others.into_iter().filter(|node| node.id != own) {
-                    other.hear(ring.clone());
+                    other.take_ring(ring.clone());
                 }
             });
         }

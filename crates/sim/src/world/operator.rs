@@ -1,4 +1,4 @@
-//! A person who looks at what is parked now and then, and decides; not always, and not always in time.
+//! A person who looks for parked runs and calls from time to time and decides about some of them, not always before their deadlines.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{
     pass_ms,
 };
 
-/// Has a person look, if this world has one.
+/// Starts the person, if this world has one.
 pub(super) fn begin(world: &Arc<World>) {
     if world.options.operator {
         tokio::spawn(look(world.clone()));
@@ -26,7 +26,7 @@ async fn look(world: Arc<World>) {
             for run in runs {
                 let Some(state) = world.checks.lock().state_of(run) else { continue };
                 if let Some(verdict) = decide(&world, &state) {
-                    say(&world, &agent, run, verdict).await;
+                    decide(&world, &agent, run, verdict).await;
                 }
             }
         }
@@ -50,9 +50,9 @@ fn decide(world: &World, state: &Run) -> Option<Verdict> {
     (world.is_calm() || world.chance(1, 2)).then_some(verdict)
 }
 
-async fn say(world: &Arc<World>, agent: &AgentKey, run: RunId, verdict: Verdict) {
+async fn decide(world: &Arc<World>, agent: &AgentKey, run: RunId, verdict: Verdict) {
     let (node, engine) = any_node(world).await;
-    world.tell("operator", format_args!("decides {verdict:?} for {run} at {}", node.name));
+    world.log("operator", format_args!("decides {verdict:?} for {run} at {}", node.name));
     let reconcile = Reconcile { agent: agent.clone(), run, verdict, source: None, key: None };
     match ask(world, &node, engine.reconcile(reconcile)).await {
         Ok(()) | Err(Unanswered::Lost | Unanswered::Refused(EngineError::NotParked)) => {}

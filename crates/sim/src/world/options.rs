@@ -1,50 +1,50 @@
-//! What a seed makes of a world. Each seed leaves out some kinds of faults, so that others get the room to unfold.
+//! The options that are derived from a seed. Each seed leaves out some kinds of faults, so that the other kinds have more effect.
 
 use super::rng::Rng;
 
-/// The derived options; printed with every failure.
+/// The derived options. They are printed with every failure.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Processes at a time.
+    /// Processes that run at the same time.
     pub nodes: usize,
-    /// Agents, shared out over two tenants.
+    /// Agents, distributed over two tenants.
     pub agents: usize,
     /// Requests to each agent.
     pub requests: u64,
     /// How long faults last.
     pub chaos_ms: u64,
-    /// Agents a process works on at the same time.
+    /// Agents that a process works on at the same time.
     pub workers_max: usize,
-    /// Laps a run may take.
+    /// Iterations that a run may have.
     pub iterations_max: u32,
-    /// Crashes in ten thousand points reached.
+    /// Crashes per ten thousand visits of a crash point.
     pub crash: u64,
-    /// Pauses in ten thousand points reached.
+    /// Pauses per ten thousand visits of a crash point.
     pub pause: u64,
-    /// Out of a hundred moments of the nemesis: a process is killed, paused, drained, its clock jumps, the power fails.
+    /// Per hundred steps of the nemesis: a process is killed, paused or drained, its clock jumps, or the power fails.
     pub nemesis: [u64; 5],
     /// How far clocks may be off.
     pub skew_ms: u64,
-    /// Rings lost, out of a hundred.
+    /// Lost rings per hundred.
     pub rings_lost: u64,
-    /// Answers of the store lost, out of a thousand.
+    /// Lost answers of the store per thousand.
     pub answers_lost: u64,
-    /// Verbs the store refuses, out of a thousand.
+    /// Writes that the store refuses, per thousand.
     pub verbs_refused: u64,
-    /// The longest time until a verb is flushed.
+    /// The longest time until a write is flushed.
     pub flush_ms: u64,
-    /// Model calls that go wrong, out of a hundred.
+    /// Model calls that fail, per hundred.
     pub provider: u64,
-    /// Calls of services and tools that go wrong, out of a hundred.
+    /// Calls of services and tools that fail, per hundred.
     pub services: u64,
-    /// Stops, out of a hundred requests.
+    /// Stops per hundred requests.
     pub stops: u64,
-    /// Whether a person decides about what is parked.
+    /// Whether a person decides about parked runs and calls.
     pub operator: bool,
 }
 
 impl Options {
-    /// The options of a seed.
+    /// Derives the options from a seed.
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let rng = &mut rng;

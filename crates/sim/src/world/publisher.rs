@@ -1,4 +1,4 @@
-//! Whoever gets the outbox: now and then down, now and then forgetful.
+//! The receiver of the outbox, which is sometimes down and sometimes loses what it acknowledged.
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ impl SimPublisher {
 impl Publisher for SimPublisher {
     async fn publish(&self, messages: &[Published]) -> Result<(), String> {
         for message in messages {
-            self.node.pass().await;
+            self.node.wait_until_running().await;
             if self.world.fault(self.world.options.verbs_refused, 1_000) {
                 return Err("down".into());
             }
             self.take(message);
         }
         if self.world.fault(self.world.options.answers_lost, 1_000) {
-            return Err("taken, but nobody is told".into());
+            return Err("taken, but the answer is lost".into());
         }
         Ok(())
     }

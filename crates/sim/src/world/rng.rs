@@ -1,6 +1,6 @@
-//! Chance from a seed: small, ours, and the same on every machine.
+//! Random numbers from a seed: small, without a dependency, and the same on every machine.
 
-/// SplitMix64: one number of state, and no seed is a bad one.
+/// SplitMix64: one number of state, and every seed is good.
 #[derive(Clone, Debug)]
 pub(super) struct Rng {
     state: u64,
@@ -8,7 +8,7 @@ pub(super) struct Rng {
 
 impl Rng {
     pub fn new(seed: u64) -> Self {
-        // Neighbouring seeds must not walk the same path a step apart.
+        // Without the mixing, neighbouring seeds would give the same sequence, one step apart.
         Rng { state: mix(seed ^ 0x5157_1e55_0000_0001) }
     }
 
@@ -22,12 +22,12 @@ impl Rng {
         low + self.next() % (high - low + 1)
     }
 
-    /// True `n` times out of `of`.
+    /// True in `n` of `of` cases.
     pub fn chance(&mut self, n: u64, of: u64) -> bool {
         n > 0 && self.next() % of < n
     }
 
-    /// One of these.
+    /// One element of the slice.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[(self.next() % from.len() as u64) as usize]
     }

@@ -1,4 +1,4 @@
-//! Services outside: they claim calls, work, and report; or crash, dawdle, repeat themselves and get things mixed up.
+//! Tool services: they claim calls, work, and report; or crash, work slowly, repeat themselves and report for the wrong call.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use super::{
     ledger, pass_ms, tools,
 };
 
-/// How long a service holds a call.
+/// How long a service leases a call.
 const HOLD_MS: u64 = 12_000;
 
-/// One service a tenant and tool, and a gateway that reports before anybody asks.
+/// Starts one service for each tenant and tool, and a gateway that reports before the call is made.
 pub(super) fn begin(world: &Arc<World>) {
     for tenant in ["acme", "umbrella"] {
         if world.agents.iter().all(|agent| agent.tenant.as_str() != tenant) {
@@ -53,7 +53,7 @@ async fn serve(world: Arc<World>, tenant: Tenant, tool: &'static str, effect: Ef
     }
 }
 
-/// Claims; with a key, once more if there was no answer.
+/// Claims calls. With a key, the claim is repeated once if there was no answer.
 async fn claim_calls(world: &Arc<World>, claim: &ClaimRequest) -> Vec<ClaimedCall> {
     for _ in 0..=usize::from(claim.key.is_some()) {
         let (node, engine) = any_node(world).await;
@@ -70,18 +70,18 @@ async fn work(world: Arc<World>, claim: ClaimRequest, call: ClaimedCall, effect:
     let key = CallKey { run: call.run, call: call.call };
     let is_bad = world.fault(world.options.services, 100);
     if is_bad && world.chance(1, 3) {
-        // Gone before it began; or it gives the call back.
+        // The service crashes before it begins, or gives the call back.
         if world.chance(1, 2) {
             let (node, engine) = any_node(&world).await;
             let _ = ask(&world, &node, engine.release(claim, vec![(call.run, call.call)])).await;
         }
         return;
     }
-    // What was answered too late is somebody else's by now.
+    // The answer came so late that another service may hold the call by now.
     if world.elapsed_ms() - asked_ms >= HOLD_MS / 2 {
         return;
     }
-    world.tell("service", format_args!("starts {} as {key}", claim.tool));
+    world.log("service", format_args!("starts {} as {key}", claim.tool));
     ledger::started(&world, key, effect);
     if is_bad && world.chance(1, 3) {
         return;
@@ -103,14 +103,14 @@ async fn work(world: Arc<World>, claim: ClaimRequest, call: ClaimedCall, effect:
     }
 }
 
-/// Reports until somebody says that it is on record.
+/// Reports the result until a process acknowledges it.
 async fn report(world: &Arc<World>, call: &ClaimedCall, key: CallKey) {
     loop {
         let (node, engine) = any_node(world).await;
         let was_over = world.checks.lock().state_of(call.run).is_some_and(|state| state.has_ended());
         match ask(world, &node, engine.report(result(&call.agent, call.run, call.call))).await {
             Ok(reported) => {
-                world.tell("service", format_args!("has reported {key}, {reported:?}"));
+                world.log("service", format_args!("has reported {key}, {reported:?}"));
                 world.checks.lock().acknowledged.insert(key);
                 if reported.is_duplicate {
                     world.saw(Fact::DuplicateReport);
@@ -125,12 +125,12 @@ async fn report(world: &Arc<World>, call: &ClaimedCall, key: CallKey) {
     }
 }
 
-/// Results that are nobody's: another agent's, another tenant's, a call that was never made.
+/// Reports results that belong to no open call: for another agent, another tenant, or a call that was never made.
 async fn report_foreign(world: &Arc<World>, call: &ClaimedCall) {
-    let stranger = AgentKey { tenant: "somebody else".into(), agent: call.agent.agent.clone() };
+    let foreign_agent = AgentKey { tenant: "somebody else".into(), agent: call.agent.agent.clone() };
     let neighbour = AgentKey { tenant: call.agent.tenant.clone(), agent: "nobody".into() };
     let wrong = [
-        result(&stranger, call.run, call.call),
+        result(&foreign_agent, call.run, call.call),
         result(&neighbour, call.run, call.call),
         result(&call.agent, call.run, CallNumber(999)),
         result(&call.agent, call.run, CallNumber(0)),
@@ -142,7 +142,7 @@ async fn report_foreign(world: &Arc<World>, call: &ClaimedCall) {
         Ok(_) => world.break_promise("S12", format_args!("a foreign result is taken: {:?}", wrong[chosen])),
         Err(Unanswered::Refused(EngineError::UnknownRun | EngineError::UnknownCall)) => world.saw(Fact::ForeignRefused),
         Err(Unanswered::Lost) => {}
-        Err(Unanswered::Refused(error)) => world.break_promise("S12", format_args!("a foreign result gets its own words: {error}")),
+        Err(Unanswered::Refused(error)) => world.break_promise("S12", format_args!("a foreign result gets an answer of its own: {error}")),
     }
 }
 
@@ -159,7 +159,7 @@ fn result(agent: &AgentKey, run: RunId, call: CallNumber) -> ToolResult {
     }
 }
 
-/// Another part of the system that writes into the store knows a run's next call before the run has made it.
+/// Reports to the run's next call before the run has made it, as another writer of the store could.
 async fn report_early(world: Arc<World>) {
     let mut last = 0;
     loop {
@@ -172,14 +172,14 @@ async fn report_early(world: Arc<World>) {
         last += 1;
         let (call, item) = (CallNumber(state + 1), ItemId(uuid::Uuid::from_u128(u128::MAX - last)));
         let recorded = world.data.report(early(&world, &agent, run, call, item)).await;
-        world.tell("gateway", format_args!("reports call {} of {run} early: {recorded:?}", call.0));
+        world.log("gateway", format_args!("reports call {} of {run} early: {recorded:?}", call.0));
         if matches!(recorded, Ok(Taken::Recorded(_))) {
             world.ledger.lock().early.insert(item);
         }
     }
 }
 
-/// The agent's newest open run, and how many calls it has made.
+/// The agent's newest open run, and the number of its calls.
 fn newest(world: &World, agent: &AgentKey) -> Option<(RunId, u32)> {
     let checks = world.checks.lock();
     let mut runs = checks.runs_of(agent).into_iter().filter_map(|run| Some((run, checks.state_of(run)?)));

@@ -1,5 +1,5 @@
-//! A process's handle of the one store. A verb takes effect at its flush, some time after it was asked for: until then a crash
-//! forgets it; afterwards the answer may still be lost. Everything waits while the process is paused.
+//! A process's handle of the one store. A write takes effect when it is flushed, some time after it was sent: a crash before that loses it,
+//! and afterwards the answer can still be lost. Everything waits while the process is paused.
 
 use std::{future::Future, sync::Arc, sync::atomic::Ordering::SeqCst, time::Duration};
 
@@ -14,9 +14,9 @@ use windlass_ports::{
 };
 use windlass_store::MemoryStore;
 
-use super::{Fact, Plant, World, checks, node::Node, pass_ms};
+use super::{Fact, PlantedBug, World, checks, node::Node, pass_ms};
 
-/// What a verb gives back.
+/// The answer to a read or a write.
 type Answer<T> = Result<T, StoreError>;
 
 pub(super) struct SimStore {
@@ -24,7 +24,7 @@ pub(super) struct SimStore {
     node: Arc<Node>,
 }
 
-/// A sign of life that has arrived.
+/// A heartbeat of a process has arrived: its lease is prolonged.
 pub(super) fn prolong(world: &World, node: NodeId, lease_ms: u64) -> Vec<NodeId> {
     world.slots.lock().leases.insert(node, Instant::now() + Duration::from_millis(lease_ms));
     let lost = world.data.beat(node, lease_ms).now_or_never();
@@ -44,9 +44,9 @@ impl SimStore {
         &self.world.data
     }
 
-    /// Asks a question about what is flushed. The answer may be old when it arrives.
+    /// Reads what is flushed. The answer may be outdated when it arrives.
     pub async fn read<T>(&self, question: impl Future<Output = Answer<T>>) -> Answer<T> {
-        self.node.pass().await;
+        self.node.wait_until_running().await;
         if self.world.fault(self.world.options.verbs_refused, 2_000) {
             return Err(unavailable("the question was not taken"));
         }
@@ -54,36 +54,36 @@ impl SimStore {
         if self.world.chance(1, 4) {
             pass_ms(self.world.between(0, self.world.options.flush_ms.min(20))).await;
         }
-        self.node.pass().await;
+        self.node.wait_until_running().await;
         answer
     }
 
-    /// Has a verb flushed, and waits for the answer.
+    /// Has a write flushed, and waits for the answer.
     async fn write<T: Send + 'static>(&self, verb: impl Future<Output = Answer<T>> + Send + 'static) -> Answer<T> {
-        self.node.pass().await;
+        self.node.wait_until_running().await;
         if self.world.fault(self.world.options.verbs_refused, 1_000) {
             return Err(unavailable("the verb was not taken"));
         }
-        // Without a flush there is no answer, and nobody to get it: the process has died.
+        // Without a flush there is no answer and no process that waits for it: the process has died.
         let Ok(answer) = self.flush(self.world.options.flush_ms, verb).await else { return std::future::pending().await };
         if self.world.chance(1, 4) {
             pass_ms(self.world.between(0, self.world.options.flush_ms)).await;
         }
-        self.node.pass().await;
+        self.node.wait_until_running().await;
         if answer.is_ok() && self.world.fault(self.world.options.answers_lost, 1_000) {
-            self.world.tell(&self.node.name, "does not hear the answer to a verb that was flushed");
+            self.world.log(&self.node.name, "does not hear the answer to a verb that was flushed");
             return Err(unavailable("the answer was lost"));
         }
         answer
     }
 
-    /// The flush goes on whatever becomes of the process, unless it takes the verb with it.
+    /// The flush continues when the process dies, unless the crash loses the write.
     fn flush<T: Send + 'static>(
         &self,
         within_ms: u64,
         verb: impl Future<Output = Answer<T>> + Send + 'static,
     ) -> oneshot::Receiver<Answer<T>> {
-        let (tell, told) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
         let (world, node) = (self.world.clone(), self.node.clone());
         let (power, delay) = (world.power.load(SeqCst), world.between(0, within_ms));
         let dies_with_node = world.chance(1, 2);
@@ -92,15 +92,15 @@ impl SimStore {
             let is_lost = power != world.power.load(SeqCst) || (dies_with_node && node.is_dead());
             if is_lost {
                 world.saw(Fact::Forgotten);
-                return world.tell(&node.name, "had asked for a verb that is forgotten");
+                return world.log(&node.name, "had asked for a verb that is forgotten");
             }
-            let _ = tell.send(verb.await);
+            let _ = reply.send(verb.await);
         });
-        told
+        answer
     }
 
-    /// Where the guard of the planted store does not look.
-    async fn loosen(world: &World, guard: Guard) -> Guard {
+    /// The guard as the planted bug checks it: without the part that it ignores.
+    async fn weaken_guard(world: &World, guard: Guard) -> Guard {
         match world.data.load(&guard.agent).await {
             Ok(Some(loaded)) if loaded.head.epoch == guard.epoch && loaded.run.as_ref().is_some_and(|run| run.id == guard.run) => {
                 Guard { seq: loaded.head.seq, status: loaded.head.status, ..guard }
@@ -110,7 +110,7 @@ impl SimStore {
     }
 }
 
-/// What the planted store says of a commit that was fenced.
+/// The answer of the planted bug to a commit that was fenced.
 fn as_if_applied(guard: &Guard, commit: &Commit) -> Committed {
     Committed {
         seq: Seq(guard.seq.0 + 1),
@@ -129,7 +129,7 @@ impl Store for SimStore {
         let verb = async move {
             let done = world.data.enqueue(run).await;
             if let Ok(Enqueued::Entered { .. } | Enqueued::Dispatched { .. } | Enqueued::Queued { .. }) = &done {
-                world.tell("store", format_args!("{id} of {} is recorded", agent.agent));
+                world.log("store", format_args!("{id} of {} is recorded", agent.agent));
                 checks::follow(&world, &agent, id).await;
             }
             done
@@ -145,14 +145,14 @@ impl Store for SimStore {
         let (world, node) = (self.world.clone(), self.node.clone());
         let (asked, wanted) = (guard.clone(), commit.clone());
         let done = self.write(async move {
-            let guard = if world.has(Plant::GuardWithoutSeq) { Self::loosen(&world, guard).await } else { guard };
+            let guard = if world.has(PlantedBug::GuardWithoutSeq) { Self::weaken_guard(&world, guard).await } else { guard };
             let before = world.data.load(&guard.agent).await.ok().flatten();
             let done = world.data.commit(guard.clone(), commit.clone()).await;
             checks::committed(&world, &node, before, &guard, &commit, &done).await;
             done
         });
         let done = done.await;
-        if self.world.has(Plant::FencedIsSuccess) && matches!(done, Err(StoreError::Fenced)) {
+        if self.world.has(PlantedBug::FencedIsSuccess) && matches!(done, Err(StoreError::Fenced)) {
             return Ok(as_if_applied(&asked, &wanted));
         }
         if done.is_ok() && !self.world.slots.lock().holds_lease(self.node.id) && !windlass_kernel::outstanding(&wanted.state).is_empty() {
@@ -161,9 +161,9 @@ impl Store for SimStore {
         done
     }
 
-    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
+    async fn announce(&self, batch: Announcement) -> Result<(), StoreError> {
         let world = self.world.clone();
-        self.write(async move { world.data.announce(words).await }).await
+        self.write(async move { world.data.announce(batch).await }).await
     }
 
     async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {
@@ -206,14 +206,14 @@ impl Store for SimStore {
 
     async fn report(&self, report: NewReport) -> Result<Taken, StoreError> {
         let world = self.world.clone();
-        let is_early = world.has(Plant::AnswerBeforeFlush);
+        let is_early = world.has(PlantedBug::AnswerBeforeFlush);
         let verb = async move {
             let done = world.data.report(report.clone()).await;
-            world.tell("store", format_args!("a report for call {:?} of {}: {done:?}", report.message.call, report.run));
+            world.log("store", format_args!("a report for call {:?} of {}: {done:?}", report.message.call, report.run));
             done
         };
         if is_early {
-            self.node.pass().await;
+            self.node.wait_until_running().await;
             drop(self.flush(2_000, verb));
             return Ok(Taken::Recorded(MessageId(0)));
         }
@@ -226,8 +226,8 @@ impl Store for SimStore {
 
     async fn beat(&self, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, StoreError> {
         let world = self.world.clone();
-        if world.has(Plant::LeaseOfAir) && world.fault(1, 2) {
-            self.node.pass().await;
+        if world.has(PlantedBug::LeaseOfAir) && world.fault(1, 2) {
+            self.node.wait_until_running().await;
             return Ok(Vec::new());
         }
         self.write(async move { Ok(prolong(&world, node, lease_ms)) }).await
@@ -246,7 +246,7 @@ impl Store for SimStore {
         let world = self.world.clone();
         self.write(async move {
             let calls = world.data.claim_calls(claim).await?;
-            if !world.has(Plant::ClaimedTwice) {
+            if !world.has(PlantedBug::ClaimedTwice) {
                 return Ok(calls);
             }
             let mut ledger = world.ledger.lock();

@@ -1,4 +1,4 @@
-//! Tools that run in the process, and the names of those that services run: one of each effect class on either side.
+//! The tools of the simulation: one of each effect class in the process, and one of each in services.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,16 +8,16 @@ use windlass_ports::{Executor, ToolCall, ToolReport};
 
 use super::{World, ledger, node::Node, pass_ms};
 
-/// How long a result may take.
+/// The deadline of every call.
 pub(super) const DEADLINE_MS: u64 = 30_000;
 
 const LOCAL: [(&str, EffectClass); 3] = [("look", EffectClass::Read), ("touch", EffectClass::Idempotent), ("write", EffectClass::Write)];
 
-/// What services run.
+/// The tools of services.
 pub(super) const SERVED: [(&str, EffectClass); 3] =
     [("lookup", EffectClass::Read), ("tap", EffectClass::Idempotent), ("charge", EffectClass::Write)];
 
-/// Everything a model may call.
+/// All tools that a model may call.
 pub(super) const NAMES: [&str; 6] = ["look", "touch", "write", "lookup", "tap", "charge"];
 
 /// The tools of one process.
@@ -55,14 +55,14 @@ impl Executor for SimTools {
             (false, false) => self.world.between(0, 8_000),
         };
         pass_ms(ms).await;
-        self.node.pass().await;
+        self.node.wait_until_running().await;
         let status = if is_bad { TaskStatus::Failed } else { TaskStatus::Success };
         let wants_end = self.world.chance(1, 30);
         ToolReport { status, result: "\"done\"".into(), after: wants_end.then_some(AfterExecution::Terminate), failure: None }
     }
 }
 
-/// The tools that services run.
+/// The specifications of the services' tools.
 pub(super) fn services() -> BTreeMap<ToolName, ToolSpec> {
     let tool = |(name, effect): (&str, EffectClass)| ToolSpec {
         name: name.into(),

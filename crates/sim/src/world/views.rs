@@ -1,4 +1,4 @@
-//! Reads through a process: what is flushed, and nothing else.
+//! The reads of a process: they see what is flushed, and nothing else.
 
 use async_trait::async_trait;
 use bytes::Bytes;

@@ -7,10 +7,10 @@ use windlass_ports::{AgedScan, ConversationChange, Conversed, Cutoffs, Enqueued,
 
 use super::{
     Full,
-    fixtures::{HANDED_BACK, Kit, START, agent, calls, foreign, says},
+    fixtures::{HANDED_BACK, Kit, START, agent, calls, final_reply, foreign},
 };
 
-/// Longer than the note of any run of the agents API.
+/// A note that is longer than that of any run of the agents API.
 const NOTE_OF_A_RESPONSE: &[u8] = b"a note of the Responses API";
 
 /// A scan of the tenant that most cases use, in pages of one run.
@@ -28,7 +28,7 @@ async fn found(store: &Arc<dyn Full>, mut scan: AgedScan) -> Vec<RunId> {
         if page.next.is_none() {
             return found;
         }
-        assert!(page.next > scan.after, "a page goes on after the one before");
+        assert!(page.next > scan.after, "a page continues after the one before");
         scan.after = page.next;
     }
 }
@@ -37,7 +37,7 @@ async fn both(store: &Arc<dyn Full>, at: Timestamp) -> Vec<RunId> {
     found(store, scan(Cutoffs { responses: Some(at), runs: Some(at) })).await
 }
 
-/// Begins a run with a note, accepted at a time.
+/// Begins a run with a note, accepted at that time.
 async fn begin(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey, note: Option<&'static [u8]>, at: Timestamp) -> RunId {
     let mut new = kit.new_run(agent, at);
     new.note = note.map(bytes::Bytes::from_static);
@@ -50,29 +50,29 @@ async fn enqueue(store: &Arc<dyn Full>, new: NewRun) -> RunId {
     run
 }
 
-/// Age counts from the end of a run. Open runs, erased ones, those that were not to be stored and those of other tenants are not found.
+/// The age counts from the end of a run. Open runs, erased runs, runs that are not to be stored and runs of other tenants are not found.
 pub async fn tm_13_old_runs_of_each_api_are_found_in_their_order(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let at = |ms| START.plus_ms(ms);
     let mut runs = Vec::new();
     for (name, note, end) in [("a", None, 30), ("b", Some(NOTE_OF_A_RESPONSE), 20), ("c", Some(&[1; 16][..]), 10)] {
         runs.push(begin(&store, &kit, &agent(name), note, START).await);
-        kit.advance(&agent(name), says("done"), at(end)).await;
+        kit.advance(&agent(name), final_reply("done"), at(end)).await;
     }
     begin(&store, &kit, &foreign("f"), None, START).await;
-    kit.advance(&foreign("f"), says("done"), START).await;
+    kit.advance(&foreign("f"), final_reply("done"), START).await;
     let erased = begin(&store, &kit, &agent("e"), None, START).await;
-    kit.advance(&agent("e"), says("done"), START).await;
+    kit.advance(&agent("e"), final_reply("done"), START).await;
     store.erase(agent("e").tenant, erased).await.unwrap();
-    let mut unkept = kit.new_run(&agent("u"), START);
-    unkept.erase_ms = Some(1_000_000);
-    enqueue(&store, kit.entering(unkept)).await;
-    kit.advance(&agent("u"), says("done"), START).await;
+    let mut unstored = kit.new_run(&agent("u"), START);
+    unstored.erase_ms = Some(1_000_000);
+    enqueue(&store, kit.entering(unstored)).await;
+    kit.advance(&agent("u"), final_reply("done"), START).await;
     begin(&store, &kit, &agent("open"), None, START).await;
     let last = begin(&store, &kit, &agent("last"), None, START).await;
-    kit.advance(&agent("last"), says("done"), START).await;
+    kit.advance(&agent("last"), final_reply("done"), START).await;
     begin(&store, &kit, &agent("young"), None, at(50)).await;
-    kit.advance(&agent("young"), says("done"), at(50)).await;
+    kit.advance(&agent("young"), final_reply("done"), at(50)).await;
 
     let (a, b, c) = (runs[0], runs[1], runs[2]);
     assert_eq!(both(&store, at(30)).await, [a, b, c, last]);
@@ -89,8 +89,7 @@ pub async fn tm_13_old_runs_of_each_api_are_found_in_their_order(store: Arc<dyn 
     assert_eq!(both(&store, at(40)).await, [b, c, last], "what is erased is not found again");
 }
 
-/// A run that waited for its client is needed by its follow-up, and one whose calls are taken over by the run that takes them. Runs that
-/// wait in a queue count as open.
+/// A run that waited for its client is needed by its follow-up, and a run by the one that inherits its calls. Queued runs count as open.
 pub async fn tm_13_what_an_open_run_goes_on_from_is_left(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let mut earlier = Vec::new();
@@ -109,11 +108,11 @@ pub async fn tm_13_what_an_open_run_goes_on_from_is_left(store: Arc<dyn Full>) {
     queued.follows = Some(earlier[2]);
     assert!(matches!(store.enqueue(queued).await.unwrap(), Enqueued::Queued { .. }));
     assert_eq!(both(&store, START.plus_ms(10)).await, []);
-    kit.advance(&agent("follow"), says("done"), START.plus_ms(5)).await;
+    kit.advance(&agent("follow"), final_reply("done"), START.plus_ms(5)).await;
     assert_eq!(both(&store, START.plus_ms(10)).await, [earlier[0], follow]);
 }
 
-/// The runs of a conversation are left for as long as it exists.
+/// The runs of a conversation are kept for as long as it exists.
 pub async fn tm_13_runs_of_a_conversation_are_left_until_it_is_deleted(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (tenant, id) = (agent("").tenant, kit.conversation_id());
@@ -123,7 +122,7 @@ pub async fn tm_13_runs_of_a_conversation_are_left_until_it_is_deleted(store: Ar
     let mut new = kit.new_run(&head, START);
     new.conversation = Some(InConversation { id, version: view.version, is_busy: false, may_wait: false });
     let run = enqueue(&store, kit.entering(new)).await;
-    kit.advance(&head, says("done"), START).await;
+    kit.advance(&head, final_reply("done"), START).await;
     assert_eq!(both(&store, START).await, []);
     store.converse(tenant, id, ConversationChange::End, START).await.unwrap();
     assert_eq!(both(&store, START).await, [run]);

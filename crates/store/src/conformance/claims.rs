@@ -1,4 +1,4 @@
-//! Services take calls, hold them for a while, and give them back.
+//! Tool services claim calls, hold them for a time, and give them back.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn keys(claimed: &[ClaimedCall]) -> Vec<(RunId, CallNumber)> {
     claimed.iter().map(|call| (call.run, call.call)).collect()
 }
 
-/// By the time they were made, not by their run's age; of one tool only; never to two.
+/// In the order in which they were made, not of their runs; only those of one tool; never to two services.
 pub async fn calls_are_given_oldest_first(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (old, _) = kit.begin(&agent("old"), START).await;
@@ -47,7 +47,7 @@ pub async fn calls_are_given_oldest_first(store: Arc<dyn Full>) {
     assert_eq!(seen.lease_until, Some(now.plus_ms(10_000)));
 }
 
-/// Another claim under the key of one that was given calls is refused, and gives none.
+/// A different claim with the key of one that got calls is refused.
 pub async fn a_claims_key_is_not_taken_for_another_request(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let keyed = |max: usize, asked: u8| CallClaim {
@@ -64,7 +64,7 @@ pub async fn a_claims_key_is_not_taken_for_another_request(store: Arc<dyn Full>)
     assert_eq!(store.claim_calls(kit.claim(LOOKUP, "w2", 3, START)).await.unwrap().len(), 1, "the third call is still there");
 }
 
-/// A claim whose answer was lost is made again under its key.
+/// A claim whose answer was lost is repeated with its key.
 pub async fn a_repeated_key_gives_the_same_calls(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting_run(&kit, "a", &[LOOKUP, LOOKUP, LOOKUP], 0).await;
@@ -79,7 +79,7 @@ pub async fn a_repeated_key_gives_the_same_calls(store: Arc<dyn Full>) {
     assert_eq!(store.claim_calls(keyed("w1", "k")).await.unwrap(), first[1..], "only what is still held");
 }
 
-/// Somebody has to look when a hold ends, and not before; the call can then be given again.
+/// The agent is due when a lease ends, and not before; then the call can be claimed again.
 pub async fn the_end_of_a_lease_is_due(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting_run(&kit, "a", &[LOOKUP, LOOKUP], 0).await;
@@ -88,7 +88,7 @@ pub async fn the_end_of_a_lease_is_due(store: Arc<dyn Full>) {
     assert!(store.due(START.plus_ms(9_999), 10).await.unwrap().is_empty());
     assert_eq!(store.due(end, 10).await.unwrap(), [agent("a")]);
     assert_eq!(kit.load(&agent("a")).await.run.unwrap().claims, [(CallNumber(1), end)]);
-    // A commit that leaves the hold alone keeps its end in view.
+    // A commit that does not touch the lease keeps its end as the time at which the agent is due.
     kit.report(&agent("a"), run, 2, START).await;
     kit.take_report(&agent("a"), START).await;
     assert!(store.due(START.plus_ms(9_999), 10).await.unwrap().is_empty());
@@ -101,8 +101,8 @@ pub async fn the_end_of_a_lease_is_due(store: Arc<dyn Full>) {
     assert_eq!((keys(&again), again[0].attempt), (keys(&claimed), 2));
 }
 
-/// A prolonged hold wakes nobody at its old end; a call given back is given to the next.
-pub async fn a_hold_is_prolonged_or_given_back(store: Arc<dyn Full>) {
+/// A prolonged lease does not make the agent due at its old end; a call that is given back goes to the next claim.
+pub async fn a_lease_is_prolonged_or_given_back(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting_run(&kit, "a", &[LOOKUP], 0).await;
     let held = keys(&store.claim_calls(kit.claim(LOOKUP, "w", 1, START)).await.unwrap());
@@ -119,7 +119,7 @@ pub async fn a_hold_is_prolonged_or_given_back(store: Arc<dyn Full>) {
     assert_eq!(keys(&store.claim_calls(kit.claim(LOOKUP, "w2", 1, later)).await.unwrap()), held);
 }
 
-/// Another worker, tool or tenant holds nothing, and a hold that has run out is none.
+/// Another worker, tool or tenant does not hold the call, and a lease that has ended does not count.
 pub async fn only_the_holder_keeps_a_call(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting_run(&kit, "a", &[LOOKUP], 0).await;
@@ -130,16 +130,16 @@ pub async fn only_the_holder_keeps_a_call(store: Arc<dyn Full>) {
         CallClaim { tenant: "other".into(), ..kit.claim(LOOKUP, "w", 1, START) },
         kit.claim(LOOKUP, "w", 1, START.plus_ms(10_000)),
     ];
-    for stranger in strangers {
-        assert_eq!(store.renew_calls(stranger.clone(), held.clone()).await.unwrap(), held, "{stranger:?}");
-        assert_eq!(store.release_calls(stranger.clone(), held.clone()).await.unwrap(), held, "{stranger:?}");
+    for claim in strangers {
+        assert_eq!(store.renew_calls(claim.clone(), held.clone()).await.unwrap(), held, "{claim:?}");
+        assert_eq!(store.release_calls(claim.clone(), held.clone()).await.unwrap(), held, "{claim:?}");
     }
     assert_eq!(call(&store, run, 1).await.status, CallStatus::Claimed);
     held.push((kit.run_id(), CallNumber(1)));
     assert_eq!(store.renew_calls(kit.claim(LOOKUP, "w", 1, START), held.clone()).await.unwrap(), held[1..]);
 }
 
-/// Whoever took it could not report in time.
+/// A service that got the call could not report in time.
 pub async fn a_call_past_its_deadline_is_not_given(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     waiting_run(&kit, "a", &[LOOKUP], 0).await;
@@ -148,7 +148,7 @@ pub async fn a_call_past_its_deadline_is_not_given(store: Arc<dyn Full>) {
     assert_eq!(store.due(late, 10).await.unwrap().len(), 1, "the deadline itself is due");
 }
 
-/// Nobody is given work for a run that is over, and who holds some loses it.
+/// Calls of an ended run are not claimed, and services that hold some lose them.
 pub async fn calls_of_an_ended_run_are_dropped(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting_run(&kit, "a", &[LOOKUP, LOOKUP], 0).await;

@@ -7,10 +7,10 @@ use windlass_ports::{ContextSize, Enqueued, Item, MessageKind, NewPack, Packed, 
 
 use super::{
     Full,
-    fixtures::{Kit, LOOKUP, START, agent, calls, foreign, says},
+    fixtures::{Kit, LOOKUP, START, agent, calls, final_reply, foreign},
 };
 
-/// NUL bytes, lone surrogates, bytes that are no text, and none at all.
+/// NUL bytes, lone surrogates, bytes that are no text, and empty content.
 pub async fn bytes_come_back_as_they_came(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("naïve \u{1F980} agent"));
     let contents: [&[u8]; 5] = [b"\"a\\u0000b\"", b"a\0b\0", br#""\ud800""#, b"\xff\xfe\x80", b""];
@@ -26,8 +26,8 @@ pub async fn bytes_come_back_as_they_came(store: Arc<dyn Full>) {
     }
 }
 
-/// What one database takes and another does not, beside commits of others in one group: all land as they came, and nobody's refusal
-/// is anybody else's.
+/// Content that one database accepts and another one does not, in one group with other commits: each accepted commit is stored unchanged,
+/// and no refusal affects another commit.
 pub async fn odd_bytes_share_a_group_with_others(store: Arc<dyn Full>) {
     let kit = Arc::new(Kit::new(&store));
     let odd: [&[u8]; 4] = [b"\"a\\u0000b\"", b"a\0b\0", br#""\ud800""#, b"\xff\xfe\x80"];
@@ -47,7 +47,7 @@ pub async fn odd_bytes_share_a_group_with_others(store: Arc<dyn Full>) {
     }
 }
 
-/// Large content beside small commits: all land, whole.
+/// Large content in one group with small commits: all of it is stored.
 pub async fn megabytes_share_a_group_with_others(store: Arc<dyn Full>) {
     let kit = Arc::new(Kit::new(&store));
     let big: Vec<u8> = (0..1 << 20).map(|index: u32| (index % 251) as u8).collect();
@@ -67,7 +67,7 @@ pub async fn megabytes_share_a_group_with_others(store: Arc<dyn Full>) {
     }
 }
 
-/// Each run begins where the last one ended, far more often than boxes are chained: nothing is lost, nothing is read twice.
+/// Each run continues the last one, many more times than boxes may be chained: nothing is lost, and nothing is read twice.
 pub async fn a_conversation_is_read_through_all_its_boxes(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let mut parent = None;
@@ -78,7 +78,7 @@ pub async fn a_conversation_is_read_through_all_its_boxes(store: Arc<dyn Full>) 
         expected.extend(new.context.items.iter().map(|item| item.id));
         let (run, context) = (new.run, new.context.id);
         assert!(matches!(store.enqueue(new).await.unwrap(), Enqueued::Entered { .. }));
-        kit.advance(&agent, says("done"), START).await;
+        kit.advance(&agent, final_reply("done"), START).await;
         let view = store.run(&agent.tenant, run).await.unwrap().unwrap();
         expected.extend(view.deliverable);
         let found: Vec<ItemId> = ids(&store.range_items(&agent.tenant, view.state.output).await.unwrap());
@@ -90,7 +90,7 @@ pub async fn a_conversation_is_read_through_all_its_boxes(store: Arc<dyn Full>) 
     }
 }
 
-/// A box that has grown since still reads as it was.
+/// A range of a box reads the same after the box has grown.
 pub async fn a_range_is_a_prefix(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -110,13 +110,13 @@ pub async fn a_range_is_a_prefix(store: Arc<dyn Full>) {
     assert_eq!(store.range_items(&agent.tenant, context_only).await.unwrap(), all[..1]);
 }
 
-/// Ranges of several boxes and new items, in order; made once, whatever is asked again.
+/// Ranges of several boxes and new items, in order; a repeated request makes no second box.
 pub async fn boxes_are_packed_into_one(store: Arc<dyn Full>) {
     let (kit, tenant) = (Kit::new(&store), agent("a").tenant);
     let mut ranges = Vec::new();
     for name in ["a", "b"] {
         let (run, _) = kit.begin(&agent(name), START).await;
-        kit.advance(&agent(name), says(name), START).await;
+        kit.advance(&agent(name), final_reply(name), START).await;
         ranges.push(store.run(&tenant, run).await.unwrap().unwrap().state.output);
     }
     let mut expected = store.range_items(&tenant, ranges[0]).await.unwrap();
@@ -136,38 +136,38 @@ pub async fn boxes_are_packed_into_one(store: Arc<dyn Full>) {
     assert_eq!(store.pack(kit.new_pack(&tenant, vec![unknown], Vec::new())).await.unwrap(), Packed::UnknownBox);
 }
 
-/// A range is measured, parents included, before it is packed: of what is beyond a limit nothing is stored.
+/// A range is measured, parents included, before it is packed: a request beyond the limit stores nothing.
 pub async fn content_beyond_a_limit_is_not_packed(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
-    let mut said = None;
+    let mut range = None;
     for _ in 0..70 {
         let items = vec![kit.item(ItemKind::Instruction, &[b'x'; 1_000])];
-        let new = kit.entering(kit.new_run_after(&agent, said, items, START));
+        let new = kit.entering(kit.new_run_after(&agent, range, items, START));
         let run = new.run;
         store.enqueue(new).await.unwrap();
-        kit.advance(&agent, says("done"), START).await;
-        said = Some(store.run(&agent.tenant, run).await.unwrap().unwrap().state.output);
+        kit.advance(&agent, final_reply("done"), START).await;
+        range = Some(store.run(&agent.tenant, run).await.unwrap().unwrap().state.output);
     }
-    let said = said.unwrap();
-    let whole = store.range_items(&agent.tenant, said).await.unwrap();
+    let range = range.unwrap();
+    let whole = store.range_items(&agent.tenant, range).await.unwrap();
     let (items, bytes) = (whole.len() as u64, whole.iter().map(|item| item.content.len() as u64).sum());
     let exact = ContextSize { items, bytes };
-    assert_eq!(store.range_size(&agent.tenant, said).await.unwrap(), exact);
-    assert_eq!(store.range_size(&foreign("a").tenant, said).await.unwrap(), ContextSize::default());
-    let full = NewPack { limit: exact, ..kit.new_pack(&agent.tenant, vec![said], Vec::new()) };
+    assert_eq!(store.range_size(&agent.tenant, range).await.unwrap(), exact);
+    assert_eq!(store.range_size(&foreign("a").tenant, range).await.unwrap(), ContextSize::default());
+    let full = NewPack { limit: exact, ..kit.new_pack(&agent.tenant, vec![range], Vec::new()) };
     assert_eq!(store.pack(full.clone()).await.unwrap(), Packed::Done(BoxRange { id: full.id, length: 140 }));
     for limit in [ContextSize { items: items - 1, ..exact }, ContextSize { bytes: bytes - 1, ..exact }] {
-        let pack = NewPack { limit, ..kit.new_pack(&agent.tenant, vec![said], Vec::new()) };
+        let pack = NewPack { limit, ..kit.new_pack(&agent.tenant, vec![range], Vec::new()) };
         assert_eq!(store.pack(pack.clone()).await.unwrap(), Packed::TooLarge);
         assert_eq!(store.open_box(&agent.tenant, pack.id).await.unwrap(), None);
     }
     let more = kit.item(ItemKind::Instruction, b"\"more\"");
-    let beyond = NewPack { limit: exact, ..kit.new_pack(&agent.tenant, vec![said], vec![more.clone()]) };
+    let beyond = NewPack { limit: exact, ..kit.new_pack(&agent.tenant, vec![range], vec![more.clone()]) };
     assert_eq!(store.pack(beyond).await.unwrap(), Packed::TooLarge, "new items count as well");
     assert_eq!(store.item(&agent.tenant, more.id).await.unwrap(), None);
 }
 
-/// The same request under its key is the same box; another one under that key is refused and stores nothing.
+/// A repeated request with its key gets the same box; a different one with that key is refused and stores nothing.
 pub async fn a_packs_key_is_not_taken_for_another_request(store: Arc<dyn Full>) {
     let (kit, tenant) = (Kit::new(&store), agent("a").tenant);
     let key = |asked: u8| Some(RequestKey { key: "pack:k".into(), asked: [asked; 16] });
@@ -187,7 +187,7 @@ pub async fn a_packs_key_is_not_taken_for_another_request(store: Arc<dyn Full>) 
     assert!(matches!(store.pack(foreign).await.unwrap(), Packed::Done(_)), "a key is its tenant's own");
 }
 
-/// Every question with the wrong tenant is answered like one about nothing.
+/// Every read with the wrong tenant is answered as if nothing existed.
 pub async fn a_tenant_sees_nothing_of_another(store: Arc<dyn Full>) {
     let (kit, agent, other) = (Kit::new(&store), agent("a"), foreign("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -214,10 +214,10 @@ pub async fn a_tenant_sees_nothing_of_another(store: Arc<dyn Full>) {
 pub async fn pages_follow_each_other(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
-    for lap in 0..5u32 {
+    for round in 0..5u32 {
         kit.advance(&agent, calls(&[LOOKUP, LOOKUP]), START).await;
         for call in [1, 2] {
-            kit.report(&agent, run, lap * 2 + call, START).await;
+            kit.report(&agent, run, round * 2 + call, START).await;
             kit.take_report(&agent, START).await;
         }
     }
@@ -239,7 +239,7 @@ pub async fn pages_follow_each_other(store: Arc<dyn Full>) {
     assert_eq!(store.box_items(&agent.tenant, output.id, 18, 5).await.unwrap(), own[18..]);
 }
 
-/// One edge per inbox row and one per call, with the run's lineage, on pages of whatever size.
+/// One edge for each inbox row and one for each call, with the run's lineage, in pages of any size.
 pub async fn edges_follow_the_inbox(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -252,7 +252,7 @@ pub async fn edges_follow_the_inbox(store: Arc<dyn Full>) {
     commit.messages.push(stop);
     store.commit(guard, commit).await.unwrap();
     let edges = store.edges(&agent, Page { after: 0, limit: 10 }).await.unwrap();
-    let words: Vec<_> = edges.iter().map(|edge| (edge.primitive, edge.phase, edge.call.map(|call| call.0))).collect();
+    let primitives: Vec<_> = edges.iter().map(|edge| (edge.primitive, edge.phase, edge.call.map(|call| call.0))).collect();
     let expected = [
         ("enqueue", "request", None),
         ("tool_call", "request", Some(1)),
@@ -260,7 +260,7 @@ pub async fn edges_follow_the_inbox(store: Arc<dyn Full>) {
         ("stop", "request", None),
         ("tool_call", "request", Some(2)),
     ];
-    assert_eq!(words, expected);
+    assert_eq!(primitives, expected);
     for edge in &edges {
         assert_eq!((edge.run, edge.trace, edge.parent_step.as_deref(), edge.depth), (Some(run), [7; 16], Some("step"), 3));
     }

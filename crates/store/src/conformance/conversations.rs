@@ -1,4 +1,4 @@
-//! Conversations: what is said in them, and by whom.
+//! Conversations: their items, and the runs that extend them.
 
 use std::sync::Arc;
 
@@ -9,34 +9,34 @@ use windlass_ports::{
 
 use super::{
     Full,
-    fixtures::{HANDED_BACK, Kit, START, agent, calls, foreign, says},
+    fixtures::{HANDED_BACK, Kit, START, agent, calls, final_reply, foreign},
 };
 
-/// A conversation of the tenant most cases use.
-struct Talk {
+/// A conversation of the tenant that most cases use.
+struct TestConversation {
     store: Arc<dyn Full>,
     kit: Kit,
     tenant: Tenant,
     id: ConversationId,
 }
 
-impl Talk {
-    async fn begin(store: Arc<dyn Full>, words: &[&str]) -> Self {
+impl TestConversation {
+    async fn begin(store: Arc<dyn Full>, input: &[&str]) -> Self {
         let kit = Kit::new(&store);
-        Talk::begin_with(store, kit, words).await
+        TestConversation::begin_with(store, kit, input).await
     }
 
-    async fn begin_with(store: Arc<dyn Full>, kit: Kit, words: &[&str]) -> Self {
+    async fn begin_with(store: Arc<dyn Full>, kit: Kit, input: &[&str]) -> Self {
         let (tenant, id) = (agent("").tenant, kit.conversation_id());
-        let talk = Talk { store, kit, tenant, id };
-        let items = talk.items(words);
-        let begin = ConversationChange::Begin { metadata: "{}".into(), id: talk.kit.box_id(), items };
-        assert!(matches!(talk.change(begin).await, Conversed::Done(_)));
-        talk
+        let conversation = TestConversation { store, kit, tenant, id };
+        let items = conversation.items(input);
+        let begin = ConversationChange::Begin { metadata: "{}".into(), id: conversation.kit.box_id(), items };
+        assert!(matches!(conversation.change(begin).await, Conversed::Done(_)));
+        conversation
     }
 
-    fn items(&self, words: &[&str]) -> Vec<windlass_kernel::NewItem> {
-        words.iter().map(|words| self.kit.item(ItemKind::Instruction, words.as_bytes())).collect()
+    fn items(&self, input: &[&str]) -> Vec<windlass_kernel::NewItem> {
+        input.iter().map(|input| self.kit.item(ItemKind::Instruction, input.as_bytes())).collect()
     }
 
     fn agent(&self) -> AgentKey {
@@ -47,12 +47,12 @@ impl Talk {
         self.store.converse(self.tenant.clone(), self.id, change, START).await.unwrap()
     }
 
-    fn adding(&self, words: &[&str]) -> ConversationChange {
-        ConversationChange::Add { id: self.kit.box_id(), items: self.items(words), items_max: 100 }
+    fn adding(&self, input: &[&str]) -> ConversationChange {
+        ConversationChange::Add { id: self.kit.box_id(), items: self.items(input), items_max: 100 }
     }
 
-    async fn add(&self, words: &[&str]) {
-        assert!(matches!(self.change(self.adding(words)).await, Conversed::Done(_)));
+    async fn add(&self, input: &[&str]) {
+        assert!(matches!(self.change(self.adding(input)).await, Conversed::Done(_)));
     }
 
     async fn view(&self) -> ConversationView {
@@ -63,103 +63,105 @@ impl Talk {
         self.store.conversation_parts(&self.tenant, self.id).await.unwrap()
     }
 
-    /// What a range has, as words; what runs say is told by its kind.
+    /// The items of a range as text; those of runs are shown by their kind.
     async fn read(&self, range: BoxRange) -> Vec<String> {
         let items = self.store.range_items(&self.tenant, range).await.unwrap();
         items.iter().map(|item| String::from_utf8_lossy(&item.content).into_owned()).collect()
     }
 
-    /// What the next run begins after.
-    async fn said(&self) -> Vec<String> {
+    /// The items that the next run continues from.
+    async fn all_items(&self) -> Vec<String> {
         match self.view().await.tail {
             Some(tail) => self.read(tail).await,
             None => Vec::new(),
         }
     }
 
-    async fn said_items(&self) -> Vec<ItemId> {
+    async fn conversation_items(&self) -> Vec<ItemId> {
         let tail = self.view().await.tail.unwrap();
         self.store.range_items(&self.tenant, tail).await.unwrap().iter().map(|item| item.id).collect()
     }
 
-    /// A run that is asked this, as somebody asks who has just looked.
-    async fn run(&self, words: &str, may_wait: bool) -> NewRun {
+    /// A run with this input, by a client that has just read the conversation.
+    async fn run(&self, input: &str, may_wait: bool) -> NewRun {
         let view = self.view().await;
         let parent = view.tail.filter(|_| !view.is_busy);
-        let new = self.kit.new_run_after(&self.agent(), parent, self.items(&[words]), START);
+        let new = self.kit.new_run_after(&self.agent(), parent, self.items(&[input]), START);
         let asked = InConversation { id: self.id, version: view.version, is_busy: view.is_busy, may_wait };
         self.kit.entering(NewRun { conversation: Some(asked), ..new })
     }
 
-    async fn ask(&self, words: &str, may_wait: bool) -> (RunId, Enqueued) {
-        let new = self.run(words, may_wait).await;
+    async fn ask(&self, input: &str, may_wait: bool) -> (RunId, Enqueued) {
+        let new = self.run(input, may_wait).await;
         (new.run, self.store.enqueue(new).await.unwrap())
     }
 
-    async fn answer(&self, words: &str) {
-        self.kit.advance(&self.agent(), says(words), START).await;
+    async fn answer(&self, input: &str) {
+        self.kit.advance(&self.agent(), final_reply(input), START).await;
     }
 
-    /// What the active run reads.
+    /// The items that the active run reads.
     async fn context(&self) -> Vec<String> {
         let run = self.kit.load(&self.agent()).await.run.unwrap();
         self.read(run.state.output).await
     }
 }
 
-/// Words as they are stored: those of clients as they are, and answers, which begin with `=`.
-fn texts(words: &[&str]) -> Vec<String> {
-    let text = |words: &&str| match words.strip_prefix('=') {
+/// Texts as they are stored: those of clients, and answers, which begin with `=`.
+fn texts(input: &[&str]) -> Vec<String> {
+    let text = |input: &&str| match input.strip_prefix('=') {
         Some(answer) => format!("{{\"text\":\"{answer}\"}}"),
-        None => (*words).to_owned(),
+        None => (*input).to_owned(),
     };
-    words.iter().map(text).collect()
+    input.iter().map(text).collect()
 }
 
-/// Somebody has enough of it.
+/// A stop by a client.
 fn stop() -> Input {
     Input::Stopped { reason: "enough".into(), streamed: StreamedText::default() }
 }
 
-/// What was put in stands in the order in which it came, in one box as long as nobody has read it.
-pub async fn what_is_put_in_is_said_in_order(store: Arc<dyn Full>) {
-    let talk = Talk::begin(store.clone(), &[]).await;
-    assert_eq!((talk.view().await.tail, talk.parts().await), (None, Vec::new()));
-    talk.add(&["a"]).await;
-    talk.add(&["b", "c"]).await;
-    assert_eq!(talk.said().await, texts(&["a", "b", "c"]));
-    assert_eq!((talk.view().await.items, talk.parts().await.len()), (3, 1));
-    let described = talk.change(ConversationChange::Describe { metadata: "{\"k\":\"v\"}".into() }).await;
+/// Added items keep their order, and share one box as long as no run has read it.
+pub async fn added_items_keep_their_order(store: Arc<dyn Full>) {
+    let conversation = TestConversation::begin(store.clone(), &[]).await;
+    assert_eq!((conversation.view().await.tail, conversation.parts().await), (None, Vec::new()));
+    conversation.add(&["a"]).await;
+    conversation.add(&["b", "c"]).await;
+    assert_eq!(conversation.all_items().await, texts(&["a", "b", "c"]));
+    assert_eq!((conversation.view().await.items, conversation.parts().await.len()), (3, 1));
+    let described = conversation.change(ConversationChange::Describe { metadata: "{\"k\":\"v\"}".into() }).await;
     assert!(matches!(described, Conversed::Done(view) if view.metadata == "{\"k\":\"v\"}" && view.items == 3));
     let other = foreign("").tenant;
-    assert_eq!(store.conversation(&other, talk.id).await.unwrap(), None, "tenants are apart");
-    assert_eq!(store.conversation_parts(&other, talk.id).await.unwrap(), Vec::new());
-    let foreign = store.converse(other, talk.id, ConversationChange::End, START).await.unwrap();
+    assert_eq!(store.conversation(&other, conversation.id).await.unwrap(), None, "tenants are apart");
+    assert_eq!(store.conversation_parts(&other, conversation.id).await.unwrap(), Vec::new());
+    let foreign = store.converse(other, conversation.id, ConversationChange::End, START).await.unwrap();
     assert_eq!(foreign, Conversed::Unknown);
-    assert_eq!(store.conversation(&talk.tenant, talk.kit.conversation_id()).await.unwrap(), None);
+    assert_eq!(store.conversation(&conversation.tenant, conversation.kit.conversation_id()).await.unwrap(), None);
 }
 
-/// What a run was given and what it said is said when it ends, not before, and no byte of it is copied.
-pub async fn a_run_goes_on_from_what_was_said_and_is_heard_when_it_ends(store: Arc<dyn Full>) {
-    let talk = Talk::begin(store, &["a"]).await;
-    let (first, enqueued) = talk.ask("b", false).await;
+/// The input and the output of a run are added when it ends, not before, and no byte of them is copied.
+pub async fn a_run_continues_a_conversation_and_is_added_when_it_ends(store: Arc<dyn Full>) {
+    let conversation = TestConversation::begin(store, &["a"]).await;
+    let (first, enqueued) = conversation.ask("b", false).await;
     assert!(matches!(enqueued, Enqueued::Entered { .. }), "{enqueued:?}");
-    assert_eq!(talk.context().await, texts(&["a", "b"]));
-    assert_eq!((talk.said().await, talk.view().await.is_busy), (texts(&["a"]), true), "it has said nothing yet");
-    talk.answer("one").await;
-    assert_eq!((talk.said().await, talk.view().await.is_busy), (texts(&["a", "b", "=one"]), false));
-    let (second, _) = talk.ask("c", false).await;
-    assert_eq!(talk.context().await, texts(&["a", "b", "=one", "c"]));
-    talk.kit.advance(&talk.agent(), calls(&[HANDED_BACK]), START).await;
-    talk.add(&["d"]).await;
-    assert_eq!(talk.view().await.items, 6);
-    assert!(matches!(talk.parts().await[..], [Part::Items(_), Part::Run(a), Part::Run(b), Part::Items(_)] if a == first && b == second));
-    assert_eq!(talk.said().await.len(), 6, "the word about its end is not said");
+    assert_eq!(conversation.context().await, texts(&["a", "b"]));
+    assert_eq!((conversation.all_items().await, conversation.view().await.is_busy), (texts(&["a"]), true), "its output is not added yet");
+    conversation.answer("one").await;
+    assert_eq!((conversation.all_items().await, conversation.view().await.is_busy), (texts(&["a", "b", "=one"]), false));
+    let (second, _) = conversation.ask("c", false).await;
+    assert_eq!(conversation.context().await, texts(&["a", "b", "=one", "c"]));
+    conversation.kit.advance(&conversation.agent(), calls(&[HANDED_BACK]), START).await;
+    conversation.add(&["d"]).await;
+    assert_eq!(conversation.view().await.items, 6);
+    assert!(
+        matches!(conversation.parts().await[..], [Part::Items(_), Part::Run(a), Part::Run(b), Part::Items(_)] if a == first && b == second)
+    );
+    assert_eq!(conversation.all_items().await.len(), 6, "the text about its end is not added");
 }
 
-/// Who asks again after a failure says the same again, and it is said once.
-pub async fn a_run_that_failed_or_was_stopped_is_not_heard(store: Arc<dyn Full>) {
-    let talk = Talk::begin(store, &["a"]).await;
+/// After a failure a client sends the same input again, which is then in the conversation once.
+pub async fn a_run_that_failed_or_was_stopped_is_not_added(store: Arc<dyn Full>) {
+    let conversation = TestConversation::begin(store, &["a"]).await;
     let failure = Failure {
         code: "x".into(),
         cause: FailureCause::Unreachable,
@@ -171,218 +173,218 @@ pub async fn a_run_that_failed_or_was_stopped_is_not_heard(store: Arc<dyn Full>)
         streamed: Default::default(),
     };
     for end in [Input::AttemptFailed(failure), stop()] {
-        talk.ask("b", false).await;
-        talk.kit.advance(&talk.agent(), end, START).await;
-        assert_eq!((talk.said().await, talk.view().await.is_busy), (texts(&["a"]), false));
+        conversation.ask("b", false).await;
+        conversation.kit.advance(&conversation.agent(), end, START).await;
+        assert_eq!((conversation.all_items().await, conversation.view().await.is_busy), (texts(&["a"]), false));
     }
-    assert_eq!((talk.parts().await.len(), talk.view().await.version), (1, 1));
+    assert_eq!((conversation.parts().await.len(), conversation.view().await.version), (1, 1));
 }
 
-/// A run that waits its turn knows what was said meanwhile, also by one that waited before it.
+/// A queued run gets the items that were added meanwhile, also those of a run that was queued before it.
 pub async fn a_run_that_waits_begins_after_the_one_before_it(store: Arc<dyn Full>) {
-    let talk = Talk::begin(store.clone(), &["a"]).await;
-    talk.ask("b", false).await;
-    for words in ["c", "d", "e"] {
-        let (_, enqueued) = talk.ask(words, true).await;
+    let conversation = TestConversation::begin(store.clone(), &["a"]).await;
+    conversation.ask("b", false).await;
+    for input in ["c", "d", "e"] {
+        let (_, enqueued) = conversation.ask(input, true).await;
         assert!(matches!(enqueued, Enqueued::Queued { .. }), "{enqueued:?}");
     }
-    let (withdrawn, _) = talk.ask("f", true).await;
-    let view = store.run(&talk.tenant, withdrawn).await.unwrap().unwrap();
-    let commit = talk.kit.commit(withdrawn, &view.state, stop(), START);
-    assert_eq!(store.withdraw(talk.agent(), commit).await.unwrap(), Withdrawn::Done);
-    talk.answer("one").await;
-    talk.enter().await;
-    assert_eq!(talk.context().await, texts(&["a", "b", "=one", "c"]));
-    talk.answer("two").await;
-    talk.enter().await;
-    assert_eq!(talk.context().await, texts(&["a", "b", "=one", "c", "=two", "d"]));
-    talk.kit.advance(&talk.agent(), stop(), START).await;
-    talk.enter().await;
-    assert_eq!(talk.context().await, texts(&["a", "b", "=one", "c", "=two", "e"]), "what was stopped was not said");
-    talk.answer("three").await;
-    assert_eq!(talk.said().await, texts(&["a", "b", "=one", "c", "=two", "e", "=three"]));
-    assert!(!talk.view().await.is_busy);
+    let (withdrawn, _) = conversation.ask("f", true).await;
+    let view = store.run(&conversation.tenant, withdrawn).await.unwrap().unwrap();
+    let commit = conversation.kit.commit(withdrawn, &view.state, stop(), START);
+    assert_eq!(store.withdraw(conversation.agent(), commit).await.unwrap(), Withdrawn::Done);
+    conversation.answer("one").await;
+    conversation.enter().await;
+    assert_eq!(conversation.context().await, texts(&["a", "b", "=one", "c"]));
+    conversation.answer("two").await;
+    conversation.enter().await;
+    assert_eq!(conversation.context().await, texts(&["a", "b", "=one", "c", "=two", "d"]));
+    conversation.kit.advance(&conversation.agent(), stop(), START).await;
+    conversation.enter().await;
+    assert_eq!(conversation.context().await, texts(&["a", "b", "=one", "c", "=two", "e"]), "the output of a stopped run is not added");
+    conversation.answer("three").await;
+    assert_eq!(conversation.all_items().await, texts(&["a", "b", "=one", "c", "=two", "e", "=three"]));
+    assert!(!conversation.view().await.is_busy);
 }
 
-impl Talk {
+impl TestConversation {
     /// Enters the run that the agent is leased to.
     async fn enter(&self) {
         self.kit.advance(&self.agent(), Input::Entered(windlass_kernel::Opening::Ask), START).await;
     }
 }
 
-/// Nobody begins on top of something else than what it saw.
-pub async fn a_run_that_does_not_find_it_as_it_was_is_refused(store: Arc<dyn Full>) {
-    let talk = Talk::begin(store.clone(), &["a"]).await;
-    let late = talk.run("b", true).await;
-    talk.add(&["c"]).await;
+/// No run begins in another state of the conversation than the request was built on.
+pub async fn a_run_for_an_outdated_conversation_is_refused(store: Arc<dyn Full>) {
+    let conversation = TestConversation::begin(store.clone(), &["a"]).await;
+    let late = conversation.run("b", true).await;
+    conversation.add(&["c"]).await;
     assert_eq!(store.enqueue(late).await.unwrap(), Enqueued::ConversationMoved);
-    let late = talk.run("b", true).await;
-    let (first, _) = talk.ask("d", false).await;
-    assert_eq!(store.enqueue(late.clone()).await.unwrap(), Enqueued::ConversationMoved, "it saw nobody at work");
-    assert_eq!(talk.ask("e", false).await.1, Enqueued::Busy, "one that does not wait is refused");
-    let waiting = talk.run("f", true).await;
-    talk.answer("one").await;
-    assert_eq!(store.enqueue(waiting).await.unwrap(), Enqueued::ConversationMoved, "nobody is there to be waited for");
+    let late = conversation.run("b", true).await;
+    let (first, _) = conversation.ask("d", false).await;
+    assert_eq!(store.enqueue(late.clone()).await.unwrap(), Enqueued::ConversationMoved, "the request saw no active run");
+    assert_eq!(conversation.ask("e", false).await.1, Enqueued::Busy, "one that does not wait is refused");
+    let waiting = conversation.run("f", true).await;
+    conversation.answer("one").await;
+    assert_eq!(store.enqueue(waiting).await.unwrap(), Enqueued::ConversationMoved, "there is no run to wait for");
     let strange =
-        NewRun { conversation: late.conversation.map(|asked| InConversation { id: talk.kit.conversation_id(), ..asked }), ..late };
+        NewRun { conversation: late.conversation.map(|asked| InConversation { id: conversation.kit.conversation_id(), ..asked }), ..late };
     assert_eq!(store.enqueue(strange).await.unwrap(), Enqueued::UnknownConversation);
-    let mut again = talk.run("d", false).await;
+    let mut again = conversation.run("d", false).await;
     again.run = first;
     assert!(matches!(store.enqueue(again).await.unwrap(), Enqueued::Duplicate { .. }), "the same request is known again");
-    assert_eq!(talk.said().await, texts(&["a", "c", "d", "=one"]));
+    assert_eq!(conversation.all_items().await, texts(&["a", "c", "d", "=one"]));
 }
 
-/// What a run goes on from is not changed under it.
-pub async fn while_a_run_goes_on_nothing_is_put_in_or_taken_out(store: Arc<dyn Full>) {
-    let talk = Talk::begin(store, &["a"]).await;
-    talk.ask("b", false).await;
-    let item = talk.first_item().await;
-    let remove = ConversationChange::Remove { id: talk.kit.box_id(), items: vec![item] };
-    for change in [talk.adding(&["c"]), remove, ConversationChange::End] {
-        assert_eq!(talk.change(change).await, Conversed::Busy);
+/// The items that a run continues from do not change while it is active.
+pub async fn during_a_run_no_item_is_added_or_removed(store: Arc<dyn Full>) {
+    let conversation = TestConversation::begin(store, &["a"]).await;
+    conversation.ask("b", false).await;
+    let item = conversation.first_item().await;
+    let remove = ConversationChange::Remove { id: conversation.kit.box_id(), items: vec![item] };
+    for change in [conversation.adding(&["c"]), remove, ConversationChange::End] {
+        assert_eq!(conversation.change(change).await, Conversed::Busy);
     }
-    let described = talk.change(ConversationChange::Describe { metadata: "x".into() }).await;
+    let described = conversation.change(ConversationChange::Describe { metadata: "x".into() }).await;
     assert!(matches!(described, Conversed::Done(view) if view.metadata == "x" && view.is_busy));
-    talk.answer("one").await;
-    assert_eq!((talk.said().await, talk.view().await.metadata), (texts(&["a", "b", "=one"]), "x".into()));
+    conversation.answer("one").await;
+    assert_eq!((conversation.all_items().await, conversation.view().await.metadata), (texts(&["a", "b", "=one"]), "x".into()));
 }
 
-impl Talk {
+impl TestConversation {
     async fn first_item(&self) -> ItemId {
         let tail = self.view().await.tail.unwrap();
         self.store.range_items(&self.tenant, tail).await.unwrap()[0].id
     }
 }
 
-/// What was taken out is still read by whoever began before, and by nobody else.
-pub async fn what_is_taken_out_is_read_by_nobody_who_comes_later(store: Arc<dyn Full>) {
-    let talk = Talk::begin(store.clone(), &["a", "b"]).await;
-    let (first, _) = talk.ask("c", false).await;
-    talk.answer("one").await;
-    let item = talk.first_item().await;
-    let removed = talk.change(ConversationChange::Remove { id: talk.kit.box_id(), items: vec![item] }).await;
+/// Removed items are still read by a run that began before, and by no later run.
+pub async fn removed_items_are_not_read_by_later_runs(store: Arc<dyn Full>) {
+    let conversation = TestConversation::begin(store.clone(), &["a", "b"]).await;
+    let (first, _) = conversation.ask("c", false).await;
+    conversation.answer("one").await;
+    let item = conversation.first_item().await;
+    let removed = conversation.change(ConversationChange::Remove { id: conversation.kit.box_id(), items: vec![item] }).await;
     assert!(matches!(removed, Conversed::Done(view) if view.items == 3 && view.gone == [item]));
-    assert_eq!(talk.said().await, texts(&["b", "c", "=one"]));
-    talk.add(&["d"]).await;
-    talk.ask("e", false).await;
-    assert_eq!(talk.context().await, texts(&["b", "c", "=one", "d", "e"]));
-    let before = store.run(&talk.tenant, first).await.unwrap().unwrap().state.output;
-    assert_eq!(talk.read(before).await, texts(&["a", "b", "c", "=one"]));
+    assert_eq!(conversation.all_items().await, texts(&["b", "c", "=one"]));
+    conversation.add(&["d"]).await;
+    conversation.ask("e", false).await;
+    assert_eq!(conversation.context().await, texts(&["b", "c", "=one", "d", "e"]));
+    let before = store.run(&conversation.tenant, first).await.unwrap().unwrap().state.output;
+    assert_eq!(conversation.read(before).await, texts(&["a", "b", "c", "=one"]));
 }
 
-/// A change whose answer was lost is asked for again.
-pub async fn a_change_that_is_made_again_changes_nothing(store: Arc<dyn Full>) {
-    let talk = Talk::begin(store, &[]).await;
-    let begin = ConversationChange::Begin { metadata: "other".into(), id: talk.kit.box_id(), items: talk.items(&["x"]) };
-    assert!(matches!(talk.change(begin).await, Conversed::Done(view) if view.metadata == "{}" && view.items == 0));
-    let add = talk.adding(&["a", "b"]);
+/// A change whose answer was lost is sent again.
+pub async fn a_repeated_change_changes_nothing(store: Arc<dyn Full>) {
+    let conversation = TestConversation::begin(store, &[]).await;
+    let begin = ConversationChange::Begin { metadata: "other".into(), id: conversation.kit.box_id(), items: conversation.items(&["x"]) };
+    assert!(matches!(conversation.change(begin).await, Conversed::Done(view) if view.metadata == "{}" && view.items == 0));
+    let add = conversation.adding(&["a", "b"]);
     for _ in 0..2 {
-        assert!(matches!(talk.change(add.clone()).await, Conversed::Done(view) if view.items == 2 && view.version == 1));
+        assert!(matches!(conversation.change(add.clone()).await, Conversed::Done(view) if view.items == 2 && view.version == 1));
     }
-    let remove = ConversationChange::Remove { id: talk.kit.box_id(), items: vec![talk.first_item().await] };
+    let remove = ConversationChange::Remove { id: conversation.kit.box_id(), items: vec![conversation.first_item().await] };
     for _ in 0..2 {
-        assert!(matches!(talk.change(remove.clone()).await, Conversed::Done(view) if view.items == 1 && view.version == 2));
+        assert!(matches!(conversation.change(remove.clone()).await, Conversed::Done(view) if view.items == 1 && view.version == 2));
     }
-    assert_eq!(talk.said().await, texts(&["b"]));
+    assert_eq!(conversation.all_items().await, texts(&["b"]));
 }
 
-/// There is a limit, and what does not fit changes nothing. What was taken out counts: it is remembered for ever.
-pub async fn a_conversation_has_room_for_so_many_items(store: Arc<dyn Full>) {
-    let talk = Talk::begin(store, &["a", "b"]).await;
-    let add = |words: &[&str]| ConversationChange::Add { id: talk.kit.box_id(), items: talk.items(words), items_max: 3 };
-    assert_eq!(talk.change(add(&["c", "d"])).await, Conversed::Full);
-    assert!(matches!(talk.change(add(&["c"])).await, Conversed::Done(_)));
-    assert_eq!(talk.change(add(&["d"])).await, Conversed::Full);
-    talk.change(ConversationChange::Remove { id: talk.kit.box_id(), items: vec![talk.first_item().await] }).await;
-    assert_eq!(talk.change(add(&["d"])).await, Conversed::Full);
-    assert_eq!(talk.said().await, texts(&["b", "c"]));
+/// A change that would exceed the limit changes nothing. Removed items count, because they are remembered.
+pub async fn a_conversation_has_a_limit_of_items(store: Arc<dyn Full>) {
+    let conversation = TestConversation::begin(store, &["a", "b"]).await;
+    let add = |input: &[&str]| ConversationChange::Add { id: conversation.kit.box_id(), items: conversation.items(input), items_max: 3 };
+    assert_eq!(conversation.change(add(&["c", "d"])).await, Conversed::Full);
+    assert!(matches!(conversation.change(add(&["c"])).await, Conversed::Done(_)));
+    assert_eq!(conversation.change(add(&["d"])).await, Conversed::Full);
+    conversation.change(ConversationChange::Remove { id: conversation.kit.box_id(), items: vec![conversation.first_item().await] }).await;
+    assert_eq!(conversation.change(add(&["d"])).await, Conversed::Full);
+    assert_eq!(conversation.all_items().await, texts(&["b", "c"]));
 }
 
-/// Responses outlive the conversation they were part of.
-pub async fn a_conversation_that_is_ended_is_unknown_and_its_runs_are_not(store: Arc<dyn Full>) {
-    let talk = Talk::begin(store.clone(), &["a"]).await;
-    let (run, _) = talk.ask("b", false).await;
-    talk.answer("one").await;
-    let next = talk.run("c", true).await;
-    assert!(matches!(talk.change(ConversationChange::End).await, Conversed::Done(_)));
-    assert_eq!(store.conversation(&talk.tenant, talk.id).await.unwrap(), None);
-    assert_eq!(talk.parts().await, Vec::new());
-    assert_eq!(talk.change(ConversationChange::End).await, Conversed::Unknown);
-    assert_eq!(talk.change(talk.adding(&["d"])).await, Conversed::Unknown);
+/// Runs outlive the conversation that they belonged to.
+pub async fn a_deleted_conversation_is_unknown_and_its_runs_are_not(store: Arc<dyn Full>) {
+    let conversation = TestConversation::begin(store.clone(), &["a"]).await;
+    let (run, _) = conversation.ask("b", false).await;
+    conversation.answer("one").await;
+    let next = conversation.run("c", true).await;
+    assert!(matches!(conversation.change(ConversationChange::End).await, Conversed::Done(_)));
+    assert_eq!(store.conversation(&conversation.tenant, conversation.id).await.unwrap(), None);
+    assert_eq!(conversation.parts().await, Vec::new());
+    assert_eq!(conversation.change(ConversationChange::End).await, Conversed::Unknown);
+    assert_eq!(conversation.change(conversation.adding(&["d"])).await, Conversed::Unknown);
     assert_eq!(store.enqueue(next).await.unwrap(), Enqueued::UnknownConversation);
-    assert!(store.head(&talk.agent()).await.unwrap().is_none(), "its head is gone with it");
-    let output = store.run(&talk.tenant, run).await.unwrap().unwrap().state.output;
-    assert_eq!(talk.read(output).await, texts(&["a", "b", "=one"]));
+    assert!(store.head(&conversation.agent()).await.unwrap().is_none(), "its head is gone with it");
+    let output = store.run(&conversation.tenant, run).await.unwrap().unwrap().state.output;
+    assert_eq!(conversation.read(output).await, texts(&["a", "b", "=one"]));
 }
 
-/// What a run has read stays with that run.
+/// Items that a run has read stay with that run.
 pub async fn tm_05_items_that_only_a_conversation_held_go_with_it(store: Arc<dyn Full>) {
-    let talk = Talk::begin(store.clone(), &["a", "b"]).await;
-    let other = Talk::begin_with(store.clone(), Kit::starting_at(&store, 1_000), &["c"]).await;
-    talk.add(&["d"]).await;
-    let unread = talk.said_items().await;
+    let conversation = TestConversation::begin(store.clone(), &["a", "b"]).await;
+    let other = TestConversation::begin_with(store.clone(), Kit::starting_at(&store, 1_000), &["c"]).await;
+    conversation.add(&["d"]).await;
+    let unread = conversation.conversation_items().await;
     other.ask("e", false).await;
     other.answer("f").await;
-    let read = other.said_items().await;
+    let read = other.conversation_items().await;
     other.add(&["g"]).await;
-    let last = other.said_items().await.split_off(read.len());
+    let last = other.conversation_items().await.split_off(read.len());
     assert_eq!((unread.len(), read.len(), last.len()), (3, 3, 1));
-    for talk in [&talk, &other] {
-        assert!(matches!(talk.change(ConversationChange::End).await, Conversed::Done(_)));
+    for conversation in [&conversation, &other] {
+        assert!(matches!(conversation.change(ConversationChange::End).await, Conversed::Done(_)));
     }
     for (items, stays) in [(unread, false), (last, false), (read, true)] {
         for item in items {
-            assert_eq!(store.item(&talk.tenant, item).await.unwrap().is_some(), stays);
+            assert_eq!(store.item(&conversation.tenant, item).await.unwrap().is_some(), stays);
         }
     }
 }
 
-/// However many runs it has, and whether they waited or not.
+/// However many runs the conversation has, and whether they were queued or not.
 pub async fn a_long_conversation_is_read_whole(store: Arc<dyn Full>) {
-    let talk = Talk::begin(store, &[]).await;
+    let conversation = TestConversation::begin(store, &[]).await;
     let mut wanted = Vec::new();
     for number in 0..40 {
         let (asked, waited) = (format!("q{number}"), format!("w{number}"));
-        talk.ask(&asked, false).await;
-        talk.ask(&waited, true).await;
-        talk.answer("one").await;
-        talk.enter().await;
-        talk.answer("two").await;
+        conversation.ask(&asked, false).await;
+        conversation.ask(&waited, true).await;
+        conversation.answer("one").await;
+        conversation.enter().await;
+        conversation.answer("two").await;
         wanted.extend(texts(&[asked.as_str(), "=one", waited.as_str(), "=two"]));
     }
-    assert_eq!(talk.said().await, wanted);
-    assert_eq!((talk.parts().await.len(), talk.view().await.items), (80, 160));
+    assert_eq!(conversation.all_items().await, wanted);
+    assert_eq!((conversation.parts().await.len(), conversation.view().await.items), (80, 160));
 }
 
-/// A response that is deleted takes nothing out of the conversation.
-pub async fn a_response_that_is_erased_stays_said(store: Arc<dyn Full>) {
-    let talk = Talk::begin(store.clone(), &[]).await;
-    let (run, _) = talk.ask("a", false).await;
-    talk.answer("one").await;
-    store.erase(talk.tenant.clone(), run).await.unwrap();
-    assert_eq!(talk.said().await, texts(&["a", "=one"]));
-    talk.ask("b", false).await;
-    assert_eq!(talk.context().await, texts(&["a", "=one", "b"]));
+/// Erasing a run removes nothing from the conversation.
+pub async fn an_erased_run_stays_in_its_conversation(store: Arc<dyn Full>) {
+    let conversation = TestConversation::begin(store.clone(), &[]).await;
+    let (run, _) = conversation.ask("a", false).await;
+    conversation.answer("one").await;
+    store.erase(conversation.tenant.clone(), run).await.unwrap();
+    assert_eq!(conversation.all_items().await, texts(&["a", "=one"]));
+    conversation.ask("b", false).await;
+    assert_eq!(conversation.context().await, texts(&["a", "=one", "b"]));
 }
 
-/// Whoever comes first begins; who is refused looks again. Nothing that was taken is lost.
-pub async fn of_racing_runs_one_begins_and_nothing_that_was_put_in_is_lost(store: Arc<dyn Full>) {
-    let talk = Arc::new(Talk::begin(store, &["a"]).await);
+/// Of several requests the first one begins, and the refused ones read the conversation again. No item that was accepted is lost.
+pub async fn of_racing_runs_one_begins_and_no_added_item_is_lost(store: Arc<dyn Full>) {
+    let conversation = Arc::new(TestConversation::begin(store, &["a"]).await);
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..8 {
-        let talk = Arc::clone(&talk);
+        let conversation = Arc::clone(&conversation);
         tasks.spawn(async move {
-            let words = format!("r{number}");
-            let (_, enqueued) = talk.ask(&words, false).await;
+            let input = format!("r{number}");
+            let (_, enqueued) = conversation.ask(&input, false).await;
             (matches!(enqueued, Enqueued::Entered { .. }), false)
         });
     }
     for number in 0..8 {
-        let talk = Arc::clone(&talk);
+        let conversation = Arc::clone(&conversation);
         tasks.spawn(async move {
-            let words = format!("i{number}");
-            (false, matches!(talk.change(talk.adding(&[&words])).await, Conversed::Done(_)))
+            let input = format!("i{number}");
+            (false, matches!(conversation.change(conversation.adding(&[&input])).await, Conversed::Done(_)))
         });
     }
     let (mut begun, mut put_in) = (0, 0);
@@ -392,11 +394,11 @@ pub async fn of_racing_runs_one_begins_and_nothing_that_was_put_in_is_lost(store
         put_in += usize::from(is_put_in);
     }
     assert!(begun <= 1, "{begun} runs at once");
-    let is_busy = talk.view().await.is_busy;
+    let is_busy = conversation.view().await.is_busy;
     assert_eq!(is_busy, begun == 1);
     if is_busy {
-        assert_eq!(talk.context().await.len(), 1 + put_in + begun, "the run knows all that was put in before it");
-        talk.answer("one").await;
+        assert_eq!(conversation.context().await.len(), 1 + put_in + begun, "the run knows all that was put in before it");
+        conversation.answer("one").await;
     }
-    assert_eq!(talk.said().await.len(), 1 + put_in + 2 * begun);
+    assert_eq!(conversation.all_items().await.len(), 1 + put_in + 2 * begun);
 }

@@ -1,4 +1,4 @@
-//! What is not to be kept goes, in time and for good; what others read stays.
+//! Runs are erased in time and for good, and content that others read stays.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use windlass_ports::{Enqueued, Item, NewRun, Packed, Page, RunStatus, RunView, T
 
 use super::{
     Full,
-    fixtures::{HANDED_BACK, Kit, LOOKUP, START, agent, calls, foreign, says, words},
+    fixtures::{HANDED_BACK, Kit, LOOKUP, START, agent, calls, delta_batch, final_reply, foreign},
 };
 use crate::verbs::FOLLOW_UP_MS;
 
 const ALL: Page = Page { after: 0, limit: 1_000 };
 
-/// A turn that is entered, and erased so long after its end.
+/// A turn that is entered, and is erased this long after its end.
 fn erased_after(kit: &Kit, agent: &AgentKey, ms: u64) -> NewRun {
     let mut new = kit.entering(kit.new_run(agent, START));
     new.erase_ms = Some(ms);
@@ -28,13 +28,13 @@ async fn view(store: &Arc<dyn Full>, agent: &AgentKey, run: RunId) -> RunView {
     store.run(&agent.tenant, run).await.unwrap().unwrap()
 }
 
-/// Begins a run after a range and ends it. Returns the run, and all it read and wrote.
+/// Begins a run after a range and ends it. Returns the run, and the range that it read and wrote.
 async fn turn(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey, parent: Option<BoxRange>) -> (RunId, BoxRange) {
     let items = vec![kit.item(ItemKind::Instruction, b"\"go on\"")];
     let new = kit.entering(kit.new_run_after(agent, parent, items, START));
     let run = new.run;
     assert!(matches!(store.enqueue(new).await.unwrap(), Enqueued::Entered { .. }));
-    kit.advance(agent, says("done"), START).await;
+    kit.advance(agent, final_reply("done"), START).await;
     (run, view(store, agent, run).await.state.output)
 }
 
@@ -42,7 +42,7 @@ async fn read(store: &Arc<dyn Full>, agent: &AgentKey, range: BoxRange) -> Vec<I
     store.range_items(&agent.tenant, range).await.unwrap()
 }
 
-/// Not before, the oldest first, and only those that have a time.
+/// Runs are due at their time and not before, the oldest first, and only those that have a time.
 pub async fn a_run_is_erased_its_time_after_its_end(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let mut runs = Vec::new();
@@ -66,7 +66,7 @@ pub async fn a_run_is_erased_its_time_after_its_end(store: Arc<dyn Full>) {
     assert_eq!(erasable(&store, START.plus_ms(310)).await, [runs[2], runs[0]], "what is done is not asked for again");
 }
 
-/// Over as it is entered, withdrawn from the queue, or stopped before anybody entered; and a time without end.
+/// Runs that end when they are entered, are withdrawn, or are stopped before a worker entered; and a time that is too long.
 pub async fn every_way_to_end_counts(store: Arc<dyn Full>) {
     let (kit, busy) = (Kit::new(&store), agent("a"));
     let stop = || Input::Stopped { reason: String::new(), streamed: StreamedText::default() };
@@ -95,7 +95,7 @@ pub async fn every_way_to_end_counts(store: Arc<dyn Full>) {
     assert_eq!(erasable(&store, START.plus_ms(61)).await, [queued.run, at_once.run, unentered.run]);
 }
 
-/// Where the next move is the client's, the content waits for it; if nobody comes, for an hour.
+/// A run whose client has to make calls is kept for its follow-up; for an hour, if there is none.
 pub async fn a_follow_up_has_an_hour(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let mut runs = Vec::new();
@@ -112,7 +112,7 @@ pub async fn a_follow_up_has_an_hour(store: Arc<dyn Full>) {
     assert_eq!(erasable(&store, START.plus_ms(FOLLOW_UP_MS * 9)).await, runs[..2]);
 }
 
-/// A run that is erased a minute after its end, and goes on from another or from none.
+/// A run that is erased a minute after its end, and continues another run or none.
 async fn follow(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey, follows: Option<RunId>, at: Timestamp) -> RunId {
     let mut new = kit.new_run(agent, at);
     (new.erase_ms, new.follows) = (Some(60_000), follows);
@@ -122,8 +122,8 @@ async fn follow(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey, follows: Opt
     run
 }
 
-/// Each of a chain waits while calls are handed back behind it; once that is over, the last ones go first.
-pub async fn nobody_waits_once_the_follow_up_is_over(store: Arc<dyn Full>) {
+/// Each run of a chain is kept while calls are handed back after it. When that is over, the last runs are erased first.
+pub async fn the_end_of_the_follow_up_ends_the_wait(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (a, b, c) = (agent("a"), agent("b"), agent("c"));
     let first = follow(&store, &kit, &a, None, START).await;
@@ -132,10 +132,10 @@ pub async fn nobody_waits_once_the_follow_up_is_over(store: Arc<dyn Full>) {
     assert_eq!(erasable(&store, START.plus_ms(FOLLOW_UP_MS - 1)).await, [], "it may still be needed");
     kit.advance(&b, calls(&[HANDED_BACK]), START.plus_ms(1_000)).await;
     let hour = START.plus_ms(FOLLOW_UP_MS - 1);
-    assert_eq!(erasable(&store, hour).await, [], "whoever was handed calls again may send everything once more");
+    assert_eq!(erasable(&store, hour).await, [], "a client that has to make calls again may send everything once more");
     let third = follow(&store, &kit, &c, Some(second), START.plus_ms(1_500)).await;
     kit.advance(&c, calls(&[LOOKUP]), START.plus_ms(1_600)).await;
-    assert_eq!(erasable(&store, hour).await, [], "a lap is no end");
+    assert_eq!(erasable(&store, hour).await, [], "an iteration is no end");
     kit.advance(&c, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START.plus_ms(2_000)).await;
     assert_eq!(erasable(&store, START.plus_ms(61_999)).await, []);
     let mut last = erasable(&store, START.plus_ms(62_000)).await;
@@ -149,7 +149,7 @@ pub async fn nobody_waits_once_the_follow_up_is_over(store: Arc<dyn Full>) {
     assert_eq!(erasable(&store, START.plus_ms(62_000)).await, [first], "what came before goes with what came after");
 }
 
-/// The first end counts, an end after the hour nothing, and so does a stranger's. A queued one that is withdrawn is over too.
+/// The first end counts; an end after the hour and the end of another tenant's run do not. A queued run that is withdrawn has ended, too.
 pub async fn a_wait_is_never_made_longer(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (a, late, kept, busy) = (agent("a"), agent("late"), agent("kept"), agent("busy"));
@@ -171,10 +171,10 @@ pub async fn a_wait_is_never_made_longer(store: Arc<dyn Full>) {
     ];
     for (agent, follows, ms) in ends {
         follow(&store, &kit, agent, Some(follows), START).await;
-        kit.advance(agent, says("done"), START.plus_ms(ms)).await;
+        kit.advance(agent, final_reply("done"), START.plus_ms(ms)).await;
     }
     follow(&store, &kit, &foreign("a"), Some(withdrawn), START).await;
-    kit.advance(&foreign("a"), says("done"), START.plus_ms(40)).await;
+    kit.advance(&foreign("a"), final_reply("done"), START.plus_ms(40)).await;
     let earlier = |found: Vec<RunId>| found.into_iter().filter(|run| waiting.contains(run)).collect::<Vec<_>>();
     assert_eq!(earlier(erasable(&store, START.plus_ms(60_009)).await), []);
     assert_eq!(earlier(erasable(&store, START.plus_ms(FOLLOW_UP_MS - 1)).await), [first]);
@@ -192,8 +192,8 @@ pub async fn a_wait_is_never_made_longer(store: Arc<dyn Full>) {
     assert!(erasable(&store, START.plus_ms(60_050)).await.contains(&withdrawn));
 }
 
-/// Everything it was given and said, also what came late and what was never applied. That it was, and how it ended, stays.
-pub async fn what_a_run_said_is_gone(store: Arc<dyn Full>) {
+/// Everything that it read and wrote is erased, also what arrived late or was never applied. The skeleton stays.
+pub async fn the_content_of_an_erased_run_is_gone(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let mut new = erased_after(&kit, &agent, 100);
     (new.note, new.dedupe) = (Some(bytes::Bytes::from_static(b"note")), Some("key".into()));
@@ -202,7 +202,7 @@ pub async fn what_a_run_said_is_gone(store: Arc<dyn Full>) {
     kit.advance(&agent, calls(&[LOOKUP]), START).await;
     kit.report(&agent, run, 1, START).await;
     kit.take_report(&agent, START).await;
-    store.announce(words(&agent, run, 1, 0, &["half a", " word"])).await.unwrap();
+    store.announce(delta_batch(&agent, run, 1, 0, &["half a", " word"])).await.unwrap();
     kit.advance(&agent, calls(&[LOOKUP, LOOKUP]), START).await;
     kit.report(&agent, run, 2, START).await;
     kit.take_report(&agent, START).await;
@@ -244,7 +244,7 @@ pub async fn what_a_run_said_is_gone(store: Arc<dyn Full>) {
     turn(&store, &kit, &agent, None).await;
 }
 
-/// Whatever waits or works, and what is somebody else's, is left as it is.
+/// Open runs and those of other tenants are left as they are.
 pub async fn only_an_ended_run_of_the_tenant_is_erased(store: Arc<dyn Full>) {
     let (kit, busy, other) = (Kit::new(&store), agent("a"), agent("b"));
     let (active, _) = kit.begin(&busy, START).await;
@@ -261,24 +261,24 @@ pub async fn only_an_ended_run_of_the_tenant_is_erased(store: Arc<dyn Full>) {
     store.erase(other.tenant.clone(), kit.run_id()).await.unwrap();
     assert_eq!(read(&store, &other, range).await, before);
     assert!(view(&store, &other, ended).await.deliverable.is_some());
-    kit.advance(&busy, says("done"), START).await;
+    kit.advance(&busy, final_reply("done"), START).await;
     kit.advance(&busy, Input::Entered(Opening::Ask), START).await;
     assert_eq!(kit.load(&busy).await.run.unwrap().id, queued);
 }
 
-/// Through as many runs as there are between; the last of them is read by nobody.
+/// Over any number of runs in between; no run reads what the last one wrote.
 pub async fn what_a_follow_up_reads_stays(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (a, b, c) = (agent("a"), agent("b"), agent("c"));
-    let (first, said) = turn(&store, &kit, &a, None).await;
-    let (second, said) = turn(&store, &kit, &b, Some(said)).await;
-    let between = read(&store, &b, said).await;
-    let (third, said) = turn(&store, &kit, &c, Some(said)).await;
-    let whole = read(&store, &c, said).await;
+    let (first, range) = turn(&store, &kit, &a, None).await;
+    let (second, range) = turn(&store, &kit, &b, Some(range)).await;
+    let between = read(&store, &b, range).await;
+    let (third, range) = turn(&store, &kit, &c, Some(range)).await;
+    let whole = read(&store, &c, range).await;
     assert_eq!(whole.len(), 6);
     for run in [first, second, first] {
         store.erase(a.tenant.clone(), run).await.unwrap();
-        assert_eq!(read(&store, &c, said).await, whole);
+        assert_eq!(read(&store, &c, range).await, whole);
         let view = view(&store, &a, run).await;
         assert_eq!((view.deliverable, view.note), (None, None));
         assert!(store.journal(&a.tenant, run, 0, 10).await.unwrap().is_empty());
@@ -290,22 +290,22 @@ pub async fn what_a_follow_up_reads_stays(store: Arc<dyn Full>) {
     }
 }
 
-/// What was asked is gone on with, what was answered is not.
+/// The input of a run is continued by others, its output is not.
 pub async fn a_context_stays_without_its_output(store: Arc<dyn Full>) {
     let (kit, a, b) = (Kit::new(&store), agent("a"), agent("b"));
     let (run, output) = turn(&store, &kit, &a, None).await;
     let context = view(&store, &a, run).await.state.context;
     let asked = read(&store, &a, context).await;
     let answered = read(&store, &a, output).await.pop().unwrap();
-    let (_, said) = turn(&store, &kit, &b, Some(context)).await;
+    let (_, range) = turn(&store, &kit, &b, Some(context)).await;
     store.erase(a.tenant.clone(), run).await.unwrap();
     assert_eq!(read(&store, &a, context).await, asked);
-    assert_eq!(read(&store, &b, said).await[..1], asked);
+    assert_eq!(read(&store, &b, range).await[..1], asked);
     assert_eq!(store.item(&a.tenant, answered.id).await.unwrap(), None);
 }
 
-/// A chain so long that items were copied from parents: each run erases its own only.
-pub async fn copies_of_parents_are_nobodys_to_erase(store: Arc<dyn Full>) {
+/// A chain so long that items were copied from parents: each run's erasure only deletes its own items.
+pub async fn copies_of_parents_are_not_erased(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (mut runs, mut parent) = (Vec::new(), None);
     let mut before_last = Vec::new();
@@ -313,14 +313,14 @@ pub async fn copies_of_parents_are_nobodys_to_erase(store: Arc<dyn Full>) {
         if let Some(range) = parent {
             before_last = read(&store, &agent, range).await;
         }
-        let (run, said) = turn(&store, &kit, &agent, parent).await;
-        runs.push((run, said));
-        parent = Some(said);
+        let (run, range) = turn(&store, &kit, &agent, parent).await;
+        runs.push((run, range));
+        parent = Some(range);
     }
-    let (last, said) = runs[32];
-    assert_eq!((read(&store, &agent, said).await.len(), before_last.len()), (66, 64));
+    let (last, range) = runs[32];
+    assert_eq!((read(&store, &agent, range).await.len(), before_last.len()), (66, 64));
     store.erase(agent.tenant.clone(), last).await.unwrap();
-    assert_eq!(read(&store, &agent, said).await, []);
+    assert_eq!(read(&store, &agent, range).await, []);
     assert_eq!(read(&store, &agent, runs[31].1).await, before_last);
     for (run, _) in &runs {
         store.erase(agent.tenant.clone(), *run).await.unwrap();
@@ -329,30 +329,30 @@ pub async fn copies_of_parents_are_nobodys_to_erase(store: Arc<dyn Full>) {
     assert_eq!(rest, before_last[..62]);
 }
 
-/// The items are in another box now, and the run that gave them may go.
+/// The items are in another box now, and the run that made them may be erased.
 pub async fn what_was_packed_stays(store: Arc<dyn Full>) {
     let (kit, a, b) = (Kit::new(&store), agent("a"), agent("b"));
-    let (first, said) = turn(&store, &kit, &a, None).await;
-    let (second, said) = turn(&store, &kit, &b, Some(said)).await;
-    let whole = read(&store, &b, said).await;
-    let packed = store.pack(kit.new_pack(&a.tenant, vec![said, said], Vec::new())).await.unwrap();
+    let (first, range) = turn(&store, &kit, &a, None).await;
+    let (second, range) = turn(&store, &kit, &b, Some(range)).await;
+    let whole = read(&store, &b, range).await;
+    let packed = store.pack(kit.new_pack(&a.tenant, vec![range, range], Vec::new())).await.unwrap();
     let Packed::Done(packed) = packed else { panic!("{packed:?}") };
     for run in [first, second] {
         store.erase(a.tenant.clone(), run).await.unwrap();
     }
     assert_eq!(read(&store, &a, packed).await, [&whole[..], &whole[..]].concat());
-    let (third, said) = turn(&store, &kit, &a, Some(packed)).await;
+    let (third, range) = turn(&store, &kit, &a, Some(packed)).await;
     store.erase(a.tenant.clone(), third).await.unwrap();
-    assert_eq!(read(&store, &a, said).await, []);
+    assert_eq!(read(&store, &a, range).await, []);
     assert_eq!(read(&store, &a, packed).await.len(), 8, "a packed box is no run's");
 }
 
-/// Whoever wants to go on after it is told that there is nothing.
-pub async fn what_is_erased_can_be_read_by_nobody(store: Arc<dyn Full>) {
+/// A request that wants to continue the run gets the answer that it does not exist.
+pub async fn erased_content_can_not_be_read(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
-    let (run, said) = turn(&store, &kit, &agent, None).await;
+    let (run, range) = turn(&store, &kit, &agent, None).await;
     store.erase(agent.tenant.clone(), run).await.unwrap();
-    for range in [said, BoxRange { length: 0, ..said }, view(&store, &agent, run).await.state.context] {
+    for range in [range, BoxRange { length: 0, ..range }, view(&store, &agent, run).await.state.context] {
         let new = kit.new_run_after(&agent, Some(range), Vec::new(), START);
         assert_eq!(store.enqueue(new).await.unwrap(), Enqueued::UnknownBox);
         let pack = kit.new_pack(&agent.tenant, vec![range], Vec::new());
@@ -360,7 +360,7 @@ pub async fn what_is_erased_can_be_read_by_nobody(store: Arc<dyn Full>) {
     }
 }
 
-/// It came, and that is all there is of it.
+/// The report is recorded, without its content.
 pub async fn a_report_after_the_erasure_leaves_no_content(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -375,14 +375,14 @@ pub async fn a_report_after_the_erasure_leaves_no_content(store: Arc<dyn Full>) 
     assert_eq!(store.report(report).await.unwrap(), Taken::Duplicate(late));
 }
 
-/// Its context is whole, or it is told that there is none.
+/// Its context is complete, or it gets the answer that there is none.
 pub async fn a_follow_up_that_races_an_erasure_reads_all_or_is_refused(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for round in 0..30 {
         let (a, b) = (agent(&format!("a{round}")), agent(&format!("b{round}")));
-        let (run, said) = turn(&store, &kit, &a, None).await;
-        let whole = read(&store, &a, said).await;
-        let new = kit.entering(kit.new_run_after(&b, Some(said), Vec::new(), START));
+        let (run, range) = turn(&store, &kit, &a, None).await;
+        let whole = read(&store, &a, range).await;
+        let new = kit.entering(kit.new_run_after(&b, Some(range), Vec::new(), START));
         let context = BoxRange { id: new.context.id, length: 0 };
         let (eraser, asker, tenant) = (store.clone(), store.clone(), a.tenant.clone());
         let erasing = tokio::spawn(async move { eraser.erase(tenant, run).await });
@@ -398,16 +398,16 @@ pub async fn a_follow_up_that_races_an_erasure_reads_all_or_is_refused(store: Ar
     }
 }
 
-/// The same of a box that is made from it.
+/// The same for a box that is made from the run's box.
 pub async fn a_pack_that_races_an_erasure_has_all_or_is_refused(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for round in 0..30 {
         let agent = agent(&format!("a{round}"));
-        let (run, said) = turn(&store, &kit, &agent, None).await;
-        let whole = read(&store, &agent, said).await;
+        let (run, range) = turn(&store, &kit, &agent, None).await;
+        let whole = read(&store, &agent, range).await;
         let tenant = agent.tenant.clone();
         let (eraser, packer) = (store.clone(), store.clone());
-        let (erases, pack) = (tenant.clone(), kit.new_pack(&tenant, vec![said], Vec::new()));
+        let (erases, pack) = (tenant.clone(), kit.new_pack(&tenant, vec![range], Vec::new()));
         let erasing = tokio::spawn(async move { eraser.erase(erases, run).await });
         let packing = tokio::spawn(async move { packer.pack(pack).await });
         let packed = packing.await.unwrap().unwrap();
@@ -420,7 +420,7 @@ pub async fn a_pack_that_races_an_erasure_has_all_or_is_refused(store: Arc<dyn F
     }
 }
 
-/// Whoever reads along has all of it, or nothing: what is half gone makes no sense to anybody.
+/// A reader gets all of the run or nothing: a part of it would make no sense.
 pub async fn a_reader_that_races_an_erasure_has_all_or_nothing(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for round in 0..30 {

@@ -1,4 +1,4 @@
-//! A tenant that is erased leaves nothing, and others keep everything.
+//! Erasing a tenant leaves nothing of it, and everything of other tenants.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use windlass_ports::{ConversationChange, Conversed, Enqueued, Packed, RequestKey
 
 use super::{
     Full,
-    fixtures::{Kit, LOOKUP, START, agent, calls, foreign, says},
+    fixtures::{Kit, LOOKUP, START, agent, calls, final_reply, foreign},
     manifests::{instructed, instructions},
 };
 
-/// What one tenant has.
+/// What a tenant has.
 pub struct Belongings {
     /// A run that called a tool and answered, with a key.
     pub run: RunId,
@@ -19,7 +19,7 @@ pub struct Belongings {
     pub conversation: ConversationId,
 }
 
-/// Gives the tenant of an agent a run, a conversation and a packed box. Every text has the marker.
+/// Gives the tenant of an agent a run, a conversation and a packed box. Every text contains the marker.
 pub async fn furnish(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey, marker: &str) -> Belongings {
     let mut new = instructed(kit, agent, marker);
     let (run, tenant) = (new.run, agent.tenant.clone());
@@ -30,19 +30,19 @@ pub async fn furnish(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey, marker:
     kit.advance(agent, calls(&[LOOKUP]), START).await;
     kit.report(agent, run, 1, START).await;
     kit.take_report(agent, START).await;
-    kit.advance(agent, says(marker), START).await;
+    kit.advance(agent, final_reply(marker), START).await;
     let conversation = kit.conversation_id();
     let items = vec![kit.item(ItemKind::Instruction, format!("\"{marker}\"").as_bytes())];
     let begin = ConversationChange::Begin { metadata: marker.to_owned().into(), id: kit.box_id(), items };
     assert!(matches!(store.converse(tenant.clone(), conversation, begin, START).await.unwrap(), Conversed::Done(_)));
-    let said = store.run(&tenant, run).await.unwrap().unwrap().state.output;
-    let mut pack = kit.new_pack(&tenant, vec![said], vec![kit.item(ItemKind::Instruction, format!("\"{marker}\"").as_bytes())]);
+    let range = store.run(&tenant, run).await.unwrap().unwrap().state.output;
+    let mut pack = kit.new_pack(&tenant, vec![range], vec![kit.item(ItemKind::Instruction, format!("\"{marker}\"").as_bytes())]);
     pack.key = Some(RequestKey { key: "packed".into(), asked: [1; 16] });
     assert!(matches!(store.pack(pack).await.unwrap(), Packed::Done(_)));
     Belongings { run, conversation }
 }
 
-/// Erases a tenant in small batches. Returns the number of rows.
+/// Erases a tenant in small batches. Returns the number of erased rows.
 pub async fn erase_whole(store: &Arc<dyn Full>, tenant: &Tenant) -> u64 {
     let (mut from, mut erased) = (TenantCursor::default(), 0);
     loop {
@@ -57,7 +57,7 @@ pub async fn erase_whole(store: &Arc<dyn Full>, tenant: &Tenant) -> u64 {
     }
 }
 
-/// A tenant that comes back begins anew, also with its keys.
+/// An erased tenant can come back, and its keys can be used again.
 pub async fn tm_05_a_tenant_is_erased_whole_and_no_other(store: Arc<dyn Full>) {
     let (kit, own, other) = (Kit::new(&store), agent("a"), foreign("a"));
     let erased = furnish(&store, &kit, &own, "own text").await;
@@ -77,7 +77,7 @@ pub async fn tm_05_a_tenant_is_erased_whole_and_no_other(store: Arc<dyn Full>) {
     assert_eq!(instructions(&store, &own, again.run).await.as_deref(), Some("own text"));
 }
 
-/// One that works, and one that waits behind it.
+/// One run is active, and one is queued behind it.
 pub async fn tm_05_a_tenant_with_an_open_run_is_left_as_it_is(store: Arc<dyn Full>) {
     let (kit, busy) = (Kit::new(&store), agent("b"));
     let kept = furnish(&store, &kit, &agent("a"), "text").await;

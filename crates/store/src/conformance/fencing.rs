@@ -1,4 +1,4 @@
-//! Only what the guard describes is changed, and only once.
+//! A commit is applied only if its guard holds, and only once.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use windlass_ports::{Commit, Guard, NodeId, Page, StoreError};
 
 use super::{
     Full,
-    fixtures::{Kit, LOCAL, LOOKUP, START, agent, calls, guard, says},
+    fixtures::{Kit, LOCAL, LOOKUP, START, agent, calls, final_reply, guard},
 };
 
-/// Everything a fenced commit could have changed.
+/// Everything that a fenced commit could have changed.
 async fn traces(store: &Arc<dyn Full>, run: RunId) -> String {
     let agent = agent("a");
     let page = Page { after: 0, limit: 100 };
@@ -25,7 +25,7 @@ async fn traces(store: &Arc<dyn Full>, run: RunId) -> String {
     )
 }
 
-/// A wrong status, epoch, run or count: fenced, and nothing has changed.
+/// A wrong status, epoch, run or sequence number: the commit is fenced, and nothing has changed.
 pub async fn a_stale_guard_changes_nothing(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -49,7 +49,7 @@ pub async fn a_stale_guard_changes_nothing(store: Arc<dyn Full>) {
     store.commit(good, commit).await.unwrap();
 }
 
-/// The same commit again, because its answer was lost: the same answer, and no second effect.
+/// The same commit is sent again, because its answer was lost: it gets the same answer, and has no second effect.
 pub async fn a_lost_answer_is_success_once(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -66,12 +66,12 @@ pub async fn a_lost_answer_is_success_once(store: Arc<dyn Full>) {
     assert!(matches!(store.commit(guard, commit).await, Err(StoreError::Fenced)), "the run has moved on");
 }
 
-/// Also when that commit ended the run and leased the next.
+/// The same for a commit that ended the run and leased the next one.
 pub async fn a_lost_answer_of_the_last_commit_is_success_too(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     kit.begin(&agent, START).await;
     kit.begin(&agent, START).await;
-    let (guard, mut commit) = kit.prepare(&agent, says("done"), START).await;
+    let (guard, mut commit) = kit.prepare(&agent, final_reply("done"), START).await;
     commit.messages.push(kit.new_report(&agent, guard.run, 7, START).message);
     let first = store.commit(guard.clone(), commit.clone()).await.unwrap();
     assert!(first.next_leased);
@@ -80,7 +80,7 @@ pub async fn a_lost_answer_of_the_last_commit_is_success_too(store: Arc<dyn Full
     assert_eq!(store.head(&agent).await.unwrap().unwrap().queued, 0);
 }
 
-/// Another node that commits under the guard is the owner from there on, and the earlier one is fenced. So does a stop.
+/// Another node that commits under the guard owns the head from then on, and the earlier owner is fenced. A stop raises the epoch, too.
 pub async fn another_owner_raises_the_epoch(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -99,12 +99,12 @@ pub async fn another_owner_raises_the_epoch(store: Arc<dyn Full>) {
     assert_eq!(last.epoch, Some(Epoch(3)));
 }
 
-/// Two commits under one guard: one is applied, whole, and the other not at all.
+/// Two commits with one guard: one is applied whole, and the other not at all.
 pub async fn of_racing_commits_one_wins(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     let (guard, one) = kit.prepare(&agent, calls(&[LOOKUP]), START).await;
-    let (_, two) = kit.prepare(&agent, says("done"), START).await;
+    let (_, two) = kit.prepare(&agent, final_reply("done"), START).await;
     let length = 3 + one.events.len();
     let (first, second) = tokio::join!(store.commit(guard.clone(), one), store.commit(guard, two));
     let wins = [&first, &second].into_iter().filter(|outcome| outcome.is_ok()).count();
@@ -114,7 +114,7 @@ pub async fn of_racing_commits_one_wins(store: Arc<dyn Full>) {
     }
 }
 
-/// A commit that breaks a rule in the middle is refused whole; what is written beside it lands.
+/// A commit that fails in the middle is refused whole; other commits of its group are applied.
 pub async fn a_failing_member_leaves_no_trace(store: Arc<dyn Full>) {
     let (kit, bad) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&bad, START).await;
@@ -122,7 +122,7 @@ pub async fn a_failing_member_leaves_no_trace(store: Arc<dyn Full>) {
     kit.begin(&good, START).await;
     let before = traces(&store, run).await;
     let (bad_guard, mut commit) = kit.prepare(&bad, calls(&[LOOKUP]), START).await;
-    // An item that stands already: refused after the head, the item and the box were written.
+    // An item that exists already: the commit fails after the head, the item and the box were written.
     let twice = kit.item(ItemKind::Thought, b"{}");
     commit.items.extend([twice.clone(), twice]);
     let (good_guard, good_commit) = kit.prepare(&good, calls(&[LOOKUP]), START).await;

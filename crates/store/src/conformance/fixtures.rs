@@ -1,4 +1,4 @@
-//! Builders of test data. Transitions come from the real kernel, so that a case never holds what cannot happen.
+//! Builders of test data. The real kernel makes all transitions, so that no case stores what can't happen.
 
 use std::sync::{
     Arc,
@@ -18,36 +18,36 @@ use windlass_ports::{
 
 use super::Full;
 
-/// The span of the request that began the runs of tests.
+/// The span of the requests that begin the tests' runs.
 const CALLER: Option<CallerSpan> = Some(CallerSpan { id: SpanId(9), sampled: true });
 
-/// Where the runs of tests come from.
+/// The place of the tests' runs in the execution graph.
 pub fn lineage() -> Lineage {
     Lineage { trace: [7; 16], caller: CALLER, parent_step: Some("step".into()), source: Some("tests".into()), depth: 3 }
 }
 
-/// When tests begin.
+/// The time at which tests begin.
 pub const START: Timestamp = Timestamp(1_700_000_000_000);
 
-/// How long a result may take in tests.
+/// The deadline of calls in tests.
 pub const DEADLINE_MS: u64 = 60_000;
 
-/// The node that tests speak for unless they say otherwise.
+/// The node that makes the tests' requests, unless a case uses another one.
 pub const NODE: NodeId = NodeId(1);
 
-/// A tool that a service runs and that may run twice.
+/// A tool of a service, whose calls may be repeated.
 pub const LOOKUP: &str = "lookup";
 
-/// A tool that a service runs and that must not run twice.
+/// A tool of a service, whose calls must not be repeated.
 pub const CHARGE: &str = "charge";
 
-/// A tool of this process.
+/// A tool of the server process.
 pub const LOCAL: &str = "local";
 
 /// A tool that the client runs itself: a call of it ends the run.
 pub const HANDED_BACK: &str = "handed back";
 
-/// An agent of the tenant most cases use.
+/// An agent of the tenant that most cases use.
 pub fn agent(name: &str) -> AgentKey {
     AgentKey { tenant: "acme".into(), agent: name.into() }
 }
@@ -57,7 +57,7 @@ pub fn foreign(name: &str) -> AgentKey {
     AgentKey { tenant: "other".into(), agent: name.into() }
 }
 
-/// What every run of the tests may do.
+/// The manifest of the tests' runs.
 pub fn manifest() -> Arc<PinnedManifest> {
     let tool = |name: &str, route, effect| ToolSpec {
         name: name.into(),
@@ -93,12 +93,12 @@ pub fn calls(tools: &[&str]) -> Input {
 }
 
 /// A reply that ends the run.
-pub fn says(text: &str) -> Input {
+pub fn final_reply(text: &str) -> Input {
     Input::Replied(Reply { text: text.to_owned(), ..Reply::default() })
 }
 
-/// Words on their way to readers, in these pieces, after so many others.
-pub fn words(agent: &AgentKey, run: RunId, epoch: u64, first: u32, pieces: &[&str]) -> Announcement {
+/// A batch of deltas with these chunks, after `first` others.
+pub fn delta_batch(agent: &AgentKey, run: RunId, epoch: u64, first: u32, pieces: &[&str]) -> Announcement {
     Announcement {
         agent: agent.clone(),
         run,
@@ -109,8 +109,8 @@ pub fn words(agent: &AgentKey, run: RunId, epoch: u64, first: u32, pieces: &[&st
     }
 }
 
-/// What a waiting report tells the kernel.
-pub fn taken(message: &Message) -> Input {
+/// The kernel's input for a pending report.
+pub fn report_input(message: &Message) -> Input {
     Input::Reported(Report {
         call: message.call.unwrap(),
         cause: ReportCause::Tool,
@@ -120,7 +120,7 @@ pub fn taken(message: &Message) -> Input {
     })
 }
 
-/// What must still hold of a loaded head.
+/// The guard for a loaded head.
 pub fn guard(agent: &AgentKey, loaded: &Loaded) -> Guard {
     let run = loaded.run.as_ref().unwrap().id;
     Guard { agent: agent.clone(), status: loaded.head.status, epoch: loaded.head.epoch, run, seq: loaded.head.seq }
@@ -139,7 +139,7 @@ impl Kit {
         Self::starting_at(store, 0)
     }
 
-    /// A kit whose ids come after so many others.
+    /// A kit whose ids come after `last_id`.
     pub fn starting_at(store: &Arc<dyn Full>, last_id: u64) -> Self {
         Kit { store: Arc::clone(store), manifest: manifest(), last_id: AtomicU64::new(last_id) }
     }
@@ -149,27 +149,27 @@ impl Kit {
         read(&number.to_be_bytes()).unwrap()
     }
 
-    /// An item's id nobody has used.
+    /// An unused id of an item.
     pub fn item_id(&self) -> ItemId {
         self.id(ItemId::from_slice)
     }
 
-    /// A box's id nobody has used.
+    /// An unused id of a box.
     pub fn box_id(&self) -> BoxId {
         self.id(BoxId::from_slice)
     }
 
-    /// A run's id nobody has used.
+    /// An unused id of a run.
     pub fn run_id(&self) -> RunId {
         self.id(RunId::from_slice)
     }
 
-    /// A conversation's id nobody has used.
+    /// An unused id of a conversation.
     pub fn conversation_id(&self) -> ConversationId {
         self.id(ConversationId::from_slice)
     }
 
-    /// A new item of these bytes.
+    /// A new item with this content.
     pub fn item(&self, kind: ItemKind, bytes: &[u8]) -> NewItem {
         NewItem { id: self.item_id(), kind, content: bytes.to_vec().into() }
     }
@@ -184,7 +184,7 @@ impl Kit {
         self.new_run_after(agent, None, vec![self.item(ItemKind::Instruction, br#"{"text":"do it"}"#)], now)
     }
 
-    /// A turn without a named agent: its head is its own.
+    /// A turn without a named agent, which has a head of its own.
     pub fn own_run(&self, now: Timestamp) -> NewRun {
         let mut new = self.new_run(&agent(""), now);
         new.agent = agent(&new.run.to_string());
@@ -238,7 +238,7 @@ impl Kit {
         (new.run, self.store.enqueue(new).await.unwrap())
     }
 
-    /// What an input makes of a run, as a commit of `NODE`.
+    /// The commit by `NODE` of what an input does to a run.
     pub fn commit(&self, run: RunId, state: &Run, input: Input, now: Timestamp) -> Commit {
         let mut fresh = || self.item_id();
         let made = step(state, &self.manifest.manifest, input, &mut Moment { now, fresh: &mut fresh });
@@ -260,7 +260,7 @@ impl Kit {
         }
     }
 
-    /// An agent's head and run, which must be there.
+    /// An agent's head and run, which must exist.
     pub async fn load(&self, agent: &AgentKey) -> Loaded {
         self.store.load(agent).await.unwrap().unwrap()
     }
@@ -275,21 +275,21 @@ impl Kit {
         (guard(agent, &loaded), commit)
     }
 
-    /// Lets an input happen to an agent's run.
+    /// Gives an agent's run an input and commits the transition.
     pub async fn advance(&self, agent: &AgentKey, input: Input, now: Timestamp) -> Committed {
         self.try_advance(agent, input, now).await.unwrap()
     }
 
-    /// Lets an input happen, or says why not.
+    /// The same, with the error of the commit.
     pub async fn try_advance(&self, agent: &AgentKey, input: Input, now: Timestamp) -> Result<Committed, StoreError> {
         let (guard, commit) = self.prepare(agent, input, now).await;
         self.store.commit(guard, commit).await
     }
 
-    /// Takes the oldest waiting report of an agent's run.
+    /// Consumes the oldest pending report of an agent's run.
     pub async fn take_report(&self, agent: &AgentKey, now: Timestamp) -> Committed {
         let message = self.load(agent).await.pending[0].clone();
-        let (guard, mut commit) = self.prepare(agent, taken(&message), now).await;
+        let (guard, mut commit) = self.prepare(agent, report_input(&message), now).await;
         commit.consumed.push(message.id);
         self.store.commit(guard, commit).await.unwrap()
     }
@@ -322,7 +322,7 @@ impl Kit {
         self.store.report(self.new_report(agent, run, call, now)).await.unwrap()
     }
 
-    /// A worker's claim on calls of a tool, for ten seconds.
+    /// A worker's claim of calls of a tool, for ten seconds.
     pub fn claim(&self, tool: &str, worker: &str, max: usize, now: Timestamp) -> CallClaim {
         CallClaim {
             tenant: "acme".into(),

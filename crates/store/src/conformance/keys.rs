@@ -1,4 +1,4 @@
-//! Requests with a key: what they were told is kept with what they did, and both are there once.
+//! Requests with an idempotency key: the answer is recorded in the same transaction as the effect, and both happen once.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ async fn kept(store: &Arc<dyn Full>, key: &str) -> Option<KeptAnswer> {
     store.answered(&agent("a").tenant, key).await.unwrap()
 }
 
-/// A commit that takes a wish which has a key.
-async fn wished(kit: &Kit, agent: &AgentKey, key: RequestKey) -> (Guard, Commit) {
+/// A commit of a stop that has a key.
+async fn stop_with_key(kit: &Kit, agent: &AgentKey, key: RequestKey) -> (Guard, Commit) {
     let stopped = Input::Stopped { reason: "enough".into(), streamed: StreamedText::default() };
     let (guard, mut commit) = kit.prepare(agent, stopped, START).await;
     let (call, item, outcome, after, source, reason) = (None, None, None, None, None, None);
@@ -33,37 +33,38 @@ async fn waiting(kit: &Kit, name: &str) -> RunId {
     run
 }
 
-/// What a commit answered stands with it, for its tenant alone; a lost answer is no second request, and the key is not taken twice.
+/// The answer is stored with the commit, for its tenant alone. After a lost answer there is no second effect, and the key can't be used for
+/// another request.
 pub async fn a_commit_and_its_answer_are_one(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     waiting(&kit, "a").await;
     waiting(&kit, "b").await;
     assert_eq!(kept(&store, "k").await, None);
-    let (guard, commit) = wished(&kit, &agent("a"), request("k", 1)).await;
+    let (guard, commit) = stop_with_key(&kit, &agent("a"), request("k", 1)).await;
     let done = store.commit(guard.clone(), commit.clone()).await.unwrap();
-    let told = KeptAnswer { asked: [1; 16], message: Some(done.messages[0]), lost: Vec::new() };
-    assert_eq!(kept(&store, "k").await, Some(told.clone()));
+    let recorded = KeptAnswer { asked: [1; 16], message: Some(done.messages[0]), lost: Vec::new() };
+    assert_eq!(kept(&store, "k").await, Some(recorded.clone()));
     assert_eq!(store.answered(&"other".into(), "k").await.unwrap(), None);
     assert_eq!(store.commit(guard, commit).await.unwrap().messages, done.messages, "the same commit once more");
-    let (guard, commit) = wished(&kit, &agent("b"), request("k", 1)).await;
+    let (guard, commit) = stop_with_key(&kit, &agent("b"), request("k", 1)).await;
     assert!(matches!(store.commit(guard, commit).await, Err(StoreError::Fenced)), "another one under the key");
     assert!(!kit.load(&agent("b")).await.run.unwrap().state.has_ended(), "and nothing of it was done");
-    assert_eq!(kept(&store, "k").await, Some(told));
+    assert_eq!(kept(&store, "k").await, Some(recorded));
 }
 
-/// A fenced commit answers nothing.
+/// A fenced commit records no answer.
 pub async fn a_fenced_commit_answers_nothing(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting(&kit, "a").await;
-    let (mut guard, commit) = wished(&kit, &agent("a"), request("k", 1)).await;
+    let (mut guard, commit) = stop_with_key(&kit, &agent("a"), request("k", 1)).await;
     guard.seq.0 += 1;
     assert!(matches!(store.commit(guard, commit).await, Err(StoreError::Fenced)));
     assert_eq!(kept(&store, "k").await, None);
     assert_eq!(kit.load(&agent("a")).await.run.unwrap().id, run);
 }
 
-/// A report under its key is recorded once and is not called a duplicate of itself; something else under the key is not recorded.
-pub async fn a_report_is_answered_the_same_under_its_key(store: Arc<dyn Full>) {
+/// A report with a key is recorded once, and its repetition does not count as a duplicate; a different report with the key is not recorded.
+pub async fn a_repeated_report_with_a_key_gets_the_same_answer(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting(&kit, "a").await;
     let report = |call, asked| {
@@ -78,7 +79,7 @@ pub async fn a_report_is_answered_the_same_under_its_key(store: Arc<dyn Full>) {
     assert_eq!(kit.load(&agent("a")).await.pending.len(), 1);
 }
 
-/// Calls are given back once: whoever has them by the time the request is made again keeps them.
+/// Calls are given back once: a worker that claimed them before the request was repeated keeps them.
 pub async fn calls_are_given_back_once_under_a_key(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting(&kit, "a").await;
@@ -88,26 +89,26 @@ pub async fn calls_are_given_back_once_under_a_key(store: Arc<dyn Full>) {
     let lost = [(run, CallNumber(9))];
     assert_eq!(store.release_calls(give_back(1), named.clone()).await.unwrap(), lost);
     assert_eq!(store.claim_calls(kit.claim(LOOKUP, "w", 1, START)).await.unwrap()[0].attempt, 2);
-    assert_eq!(store.release_calls(give_back(1), named.clone()).await.unwrap(), lost, "told the same");
+    assert_eq!(store.release_calls(give_back(1), named.clone()).await.unwrap(), lost, "the same answer");
     assert!(matches!(store.release_calls(give_back(2), named).await, Err(StoreError::Fenced)));
     assert_eq!(kit.load(&agent("a")).await.run.unwrap().claims.len(), 1, "and held still");
     assert_eq!(kept(&store, "k").await, Some(KeptAnswer { asked: [1; 16], message: None, lost: lost.to_vec() }));
 }
 
-/// What was asked about a run is erased with it.
+/// The recorded answers about a run are erased with it.
 pub async fn answers_are_erased_with_their_run(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = waiting(&kit, "a").await;
-    let (guard, commit) = wished(&kit, &agent("a"), request("k", 1)).await;
+    let (guard, commit) = stop_with_key(&kit, &agent("a"), request("k", 1)).await;
     store.commit(guard, commit).await.unwrap();
     store.erase(agent("a").tenant, run).await.unwrap();
     assert_eq!(kept(&store, "k").await, None);
 }
 
-/// A key of a run, of a request and of a claim. The backslash is stored escaped where a database needs that.
+/// A key of a run, of a request and of a claim. Some databases store the backslash escaped.
 pub const KEYS: [&str; 3] = ["run\\key", "request\\key", "claim\\key"];
 
-/// A run with each of [`KEYS`].
+/// Makes a run and uses each of [`KEYS`].
 pub async fn use_keys(store: &Arc<dyn Full>, kit: &Kit) -> RunId {
     let mut new = kit.entering(kit.new_run(&agent("a"), START));
     new.dedupe = Some(KEYS[0].into());
@@ -134,7 +135,7 @@ pub async fn check_keys(store: &Arc<dyn Full>, kit: &Kit, run: RunId) {
     assert_eq!(again.iter().map(|call| (call.run, call.attempt)).collect::<Vec<_>>(), [(run, 1)], "the claim is not made twice");
 }
 
-/// A key is equal to itself and to no other, and not to its own hash.
+/// A key is found by itself only, not by another key and not by its own hash.
 pub async fn a_key_is_found_by_itself_alone(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = use_keys(&store, &kit).await;

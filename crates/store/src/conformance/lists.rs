@@ -9,7 +9,7 @@ use windlass_ports::{
 
 use super::{
     Full,
-    fixtures::{CHARGE, Kit, LOCAL, LOOKUP, START, agent, calls, foreign, says},
+    fixtures::{CHARGE, Kit, LOCAL, LOOKUP, START, agent, calls, final_reply, foreign},
 };
 
 async fn begin(store: &Arc<dyn Full>, new: NewRun) -> RunId {
@@ -19,7 +19,7 @@ async fn begin(store: &Arc<dyn Full>, new: NewRun) -> RunId {
     run
 }
 
-/// A run with a head of its own and the name of an agent, as a response of that agent has them.
+/// A run with a head of its own and an agent's name, like a response of that agent.
 fn named(kit: &Kit, name: &str) -> NewRun {
     NewRun { agent_name: Some(name.into()), ..kit.entering(kit.own_run(START)) }
 }
@@ -33,7 +33,7 @@ async fn page(store: &Arc<dyn Full>, set: RunSet, below: Option<RunId>, limit: u
     (page.runs, page.next)
 }
 
-/// All ids of a set, read in pages of that size.
+/// All ids of a set, read in pages of `limit`.
 async fn ids(store: &Arc<dyn Full>, set: RunSet, limit: usize) -> Vec<RunId> {
     let (mut found, mut below) = (Vec::new(), None);
     loop {
@@ -51,7 +51,7 @@ fn stopped() -> Input {
     Input::Stopped { reason: String::new(), streamed: StreamedText::default() }
 }
 
-/// Newest first, in pages of any size, and each run as it stands.
+/// Newest first, in pages of any size, each run with its present state.
 pub async fn runs_are_listed_newest_first(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let mut all = Vec::new();
@@ -61,7 +61,7 @@ pub async fn runs_are_listed_newest_first(store: Arc<dyn Full>) {
     let elsewhere = NewRun { agent: foreign("clerk"), agent_name: Some("clerk".into()), ..kit.entering(kit.own_run(START)) };
     begin(&store, elsewhere).await;
     kit.advance(&own_head(all[1]), calls(&[LOOKUP]), START.plus_ms(1)).await;
-    kit.advance(&own_head(all[2]), says("done"), START.plus_ms(2)).await;
+    kit.advance(&own_head(all[2]), final_reply("done"), START.plus_ms(2)).await;
     for limit in [1, 2, 3, 5, 100] {
         assert_eq!(ids(&store, RunSet::All, limit).await, all, "{limit}");
         assert_eq!(ids(&store, RunSet::Named("clerk".into()), limit).await, [all[0], all[2], all[4]], "{limit}");
@@ -72,7 +72,7 @@ pub async fn runs_are_listed_newest_first(store: Arc<dyn Full>) {
     assert_eq!((runs.len(), next), (2, Some(all[2])));
     let (waiting, ended) = (&runs[0], &runs[1]);
     assert_eq!((waiting.status, waiting.created_at, waiting.ended_at), (RunStatus::Active, START, None));
-    // The state is that of now, and not of when it was last stored.
+    // The present state, not the one that was stored last.
     let view = waiting.view.as_ref().unwrap();
     assert_eq!(view.state.calls().iter().map(|call| call.progress).collect::<Vec<_>>(), [Progress::Open]);
     assert_eq!((&waiting.agent, &waiting.agent_name), (&own_head(all[1]), &Some("scout".into())));
@@ -80,7 +80,7 @@ pub async fn runs_are_listed_newest_first(store: Arc<dyn Full>) {
     assert!(ended.view.as_ref().unwrap().state.has_ended());
 }
 
-/// A run that waits behind another has not ended either, until it is withdrawn.
+/// A run that is queued behind another one counts as open until it is withdrawn.
 pub async fn queued_runs_are_listed_as_open(store: Arc<dyn Full>) {
     let (kit, clerk) = (Kit::new(&store), agent("clerk"));
     let turn = || NewRun { agent_name: Some(clerk.agent.clone()), ..kit.entering(kit.new_run(&clerk, START)) };
@@ -93,7 +93,7 @@ pub async fn queued_runs_are_listed_as_open(store: Arc<dyn Full>) {
     assert_eq!(runs.iter().map(|run| run.status).collect::<Vec<_>>(), [RunStatus::Queued, RunStatus::Queued, RunStatus::Active]);
     let state = store.run(&clerk.tenant, third).await.unwrap().unwrap().state;
     store.withdraw(clerk.clone(), kit.commit(third, &state, stopped(), START)).await.unwrap();
-    kit.advance(&clerk, says("done"), START).await;
+    kit.advance(&clerk, final_reply("done"), START).await;
     for limit in [1, 10] {
         assert_eq!(ids(&store, RunSet::Open, limit).await, [second], "{limit}");
         assert_eq!(ids(&store, RunSet::All, limit).await, [third, second, first], "{limit}");
@@ -111,15 +111,15 @@ pub async fn runs_that_are_not_stored_are_in_no_list(store: Arc<dyn Full>) {
         }
     }
     assert_eq!(store.agent_names(&agent("").tenant, "", 10).await.unwrap()[0].runs, 1);
-    kit.advance(&own_head(unkept), says("done"), START).await;
-    kit.advance(&own_head(kept), says("done"), START).await;
+    kit.advance(&own_head(unkept), final_reply("done"), START).await;
+    kit.advance(&own_head(kept), final_reply("done"), START).await;
     assert_eq!(ids(&store, RunSet::All, 10).await, [kept]);
     store.erase(agent("").tenant, kept).await.unwrap();
     assert!(ids(&store, RunSet::All, 10).await.is_empty());
     assert!(store.agent_names(&agent("").tenant, "", 10).await.unwrap().is_empty());
 }
 
-/// By name, with how many runs each has and when the newest one came.
+/// By name, each with the number of its runs and the time of the newest one.
 pub async fn agents_are_listed_by_name(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let tenant = agent("").tenant;
@@ -130,8 +130,9 @@ pub async fn agents_are_listed_by_name(store: Arc<dyn Full>) {
     begin(&store, kit.entering(kit.own_run(START))).await;
     begin(&store, NewRun { agent: foreign("x"), agent_name: Some("x".into()), ..kit.entering(kit.own_run(START)) }).await;
     let agents = store.agent_names(&tenant, "", 10).await.unwrap();
-    let told: Vec<(&str, u64, i64)> = agents.iter().map(|agent| (agent.name.as_str(), agent.runs, agent.last_run_at.0 - START.0)).collect();
-    assert_eq!(told, [("Zoe", 1, 3), ("clerk", 1, 1), ("scout", 2, 2)]);
+    let listed: Vec<(&str, u64, i64)> =
+        agents.iter().map(|agent| (agent.name.as_str(), agent.runs, agent.last_run_at.0 - START.0)).collect();
+    assert_eq!(listed, [("Zoe", 1, 3), ("clerk", 1, 1), ("scout", 2, 2)]);
     assert_eq!(store.agent_names(&tenant, "", 2).await.unwrap(), agents[..2]);
     assert_eq!(store.agent_names(&tenant, "clerk", 10).await.unwrap(), agents[2..]);
     assert!(store.agent_names(&tenant, "scout", 10).await.unwrap().is_empty());
@@ -157,7 +158,7 @@ pub async fn an_instruction_is_read_in_part(store: Arc<dyn Full>) {
     assert_eq!(store.instruction(&clerk.tenant, context).await.unwrap(), None);
 }
 
-/// What a worker is given and what is read of the run say whose it is, whatever its head is called.
+/// The name of the agent is in what a worker loads and in the view of the run, whatever the run's head is called.
 pub async fn a_run_has_the_name_of_its_agent(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let run = begin(&store, named(&kit, "clerk")).await;
@@ -174,7 +175,7 @@ pub async fn a_run_has_the_name_of_its_agent(store: Arc<dyn Full>) {
     assert_eq!(whose, [(own_head(run), Some("clerk".into())), (own_head(unnamed), None)]);
 }
 
-/// Runs as a version before agents' names had them: one of a named agent, one of a conversation, one with a head of its own, one that is
+/// Runs as a version before agents' names stored them: one of a named agent, one of a conversation, one with a head of its own, one that is
 /// not to be stored, and one whose content was erased.
 pub async fn runs_without_names(store: &Arc<dyn Full>, kit: &Kit) -> [RunId; 5] {
     let of_head = |head: &AgentKey| kit.entering(kit.new_run(head, START));
@@ -186,12 +187,12 @@ pub async fn runs_without_names(store: &Arc<dyn Full>, kit: &Kit) -> [RunId; 5] 
         begin(store, NewRun { erase_ms: Some(1), ..kit.entering(kit.own_run(START)) }).await,
         begin(store, kit.entering(kit.own_run(START))).await,
     ];
-    kit.advance(&own_head(runs[4]), says("done"), START).await;
+    kit.advance(&own_head(runs[4]), final_reply("done"), START).await;
     store.erase(agent("").tenant, runs[4]).await.unwrap();
     runs
 }
 
-/// What those runs must be once the store was migrated.
+/// Checks these runs after the store was migrated.
 pub async fn check_names_of_earlier_runs(store: &Arc<dyn Full>, runs: [RunId; 5]) {
     let (listed, _) = page(store, RunSet::All, None, 10).await;
     assert_eq!(listed.iter().map(|run| run.id).collect::<Vec<_>>(), [runs[2], runs[1], runs[0]]);
@@ -200,7 +201,7 @@ pub async fn check_names_of_earlier_runs(store: &Arc<dyn Full>, runs: [RunId; 5]
     assert_eq!(ids(store, RunSet::Open, 10).await, [runs[2], runs[1], runs[0]]);
 }
 
-/// A call that a server runs is started with the commit that makes it, and again with one that says so.
+/// A call for the server process counts as started with the commit that makes it, and with each later one that starts it again.
 pub async fn a_call_counts_how_often_it_was_started(store: Arc<dyn Full>) {
     let (kit, clerk) = (Kit::new(&store), agent("clerk"));
     let (run, _) = kit.begin(&clerk, START).await;

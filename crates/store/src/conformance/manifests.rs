@@ -1,4 +1,4 @@
-//! Manifests: one per tenant and content, kept for as long as a run has it.
+//! Manifests: stored once per tenant and content, for as long as a run has them.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use windlass_ports::{Enqueued, NewRun, codec};
 
 use super::{
     Full,
-    fixtures::{Kit, START, agent, foreign, says},
+    fixtures::{Kit, START, agent, final_reply, foreign},
 };
 
 /// A run, entered, whose manifest has these instructions.
@@ -24,7 +24,7 @@ pub async fn instructions(store: &Arc<dyn Full>, agent: &AgentKey, run: RunId) -
     store.run(&agent.tenant, run).await.unwrap().unwrap().manifest.instructions.clone()
 }
 
-/// An erased run, and one of each of two tenants with the manifest that the erased one had.
+/// An erased run, and a run of each of two tenants with the same manifest as the erased one.
 pub async fn runs_with_one_manifest(store: &Arc<dyn Full>, kit: &Kit) -> [(AgentKey, RunId); 3] {
     let [erased, own, other] = [agent("erased"), agent("own"), foreign("other")];
     let runs = [
@@ -36,7 +36,7 @@ pub async fn runs_with_one_manifest(store: &Arc<dyn Full>, kit: &Kit) -> [(Agent
     [(erased, runs[0]), (own, runs[1]), (other, runs[2])]
 }
 
-/// What must hold of them after a migration, whatever the earlier version left behind.
+/// Checks these runs after a migration.
 pub async fn check_manifests_of_earlier_runs(store: &Arc<dyn Full>, runs: [(AgentKey, RunId); 3]) {
     let [(erased, first), (own, second), (other, third)] = runs;
     assert_eq!(instructions(store, &erased, first).await, None);
@@ -51,11 +51,11 @@ async fn ended(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey, text: &str) -
     let new = instructed(kit, agent, text);
     let run = new.run;
     assert!(matches!(store.enqueue(new).await.unwrap(), Enqueued::Entered { .. }));
-    kit.advance(agent, says("done"), START).await;
+    kit.advance(agent, final_reply("done"), START).await;
     run
 }
 
-/// Another run keeps it; afterwards a new run brings it again.
+/// Another run keeps the manifest; after its erasure a new run stores it again.
 pub async fn tm_05_a_manifest_is_erased_with_the_last_run_that_has_it(store: Arc<dyn Full>) {
     let (kit, a, b) = (Kit::new(&store), agent("a"), agent("b"));
     let first = ended(&store, &kit, &a, "secret").await;
@@ -99,7 +99,7 @@ pub async fn a_run_that_was_erased_is_counted_under_its_model(store: Arc<dyn Ful
     }
 }
 
-/// Whether the run comes before the erasure or after it.
+/// The run may be recorded before the erasure or after it.
 pub async fn a_run_that_races_the_erasure_of_its_manifest_has_it(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for round in 0..30 {
@@ -113,7 +113,7 @@ pub async fn a_run_that_races_the_erasure_of_its_manifest_has_it(store: Arc<dyn 
         assert!(matches!(asking.await.unwrap().unwrap(), Enqueued::Entered { .. }));
         erasing.await.unwrap().unwrap();
         assert_eq!(kit.load(&b).await.run.unwrap().manifest.instructions.as_deref(), Some("raced"));
-        kit.advance(&b, says("done"), START).await;
+        kit.advance(&b, final_reply("done"), START).await;
         store.erase(b.tenant.clone(), run).await.unwrap();
         assert_eq!(instructions(&store, &b, run).await, None);
     }

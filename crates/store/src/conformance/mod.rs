@@ -1,13 +1,13 @@
-//! The suite every store must pass, as functions, and the builders its cases are made of.
+//! The suite that every store must pass, as functions, and the builders of its test data.
 //!
-//! [`conformance!`](crate::conformance!) makes a test of each case. A case gets an empty store of its own.
+//! [`conformance!`](crate::conformance!) makes a test of each case. Each case gets an empty store of its own.
 #![expect(clippy::unwrap_used, reason = "these are tests that other crates run: a panic is how they fail")]
 
 pub mod aging;
-pub mod announcing;
 pub mod claims;
 pub mod content;
 pub mod conversations;
+pub mod deltas;
 pub mod erasing;
 pub mod erasing_tenants;
 pub mod fencing;
@@ -28,27 +28,27 @@ use std::{any::Any, sync::Arc};
 
 use windlass_ports::{Store, Views};
 
-/// A store with both its faces.
+/// A store with its reads and its writes.
 pub trait Full: Store + Views {}
 
 impl<T: Store + Views> Full for T {}
 
-/// A store to be tested, with whatever must live as long as it does.
+/// A store to be tested, with whatever must live as long as the store.
 pub struct Subject {
     /// The store.
     pub store: Arc<dyn Full>,
-    // After the store: a folder must not go before what is in it.
+    // Dropped after the store: a folder must outlive the files in it.
     _keep: Box<dyn Any + Send + Sync>,
 }
 
 impl Subject {
-    /// A store and what it needs, such as its folder.
+    /// A store, and what it needs to keep alive, such as its folder.
     pub fn new(store: impl Full + 'static, keep: impl Any + Send + Sync) -> Self {
         Subject { store: Arc::new(store), _keep: Box::new(keep) }
     }
 }
 
-/// Makes one test of each case, for the stores that an `async fn(StoreOptions) -> Subject` makes.
+/// Makes a test of each case, for the stores that an `async fn(StoreOptions) -> Subject` makes.
 #[macro_export]
 macro_rules! conformance {
     ($make:path) => {
@@ -76,22 +76,22 @@ macro_rules! conformance {
             turns::a_run_may_end_as_it_is_entered;
             turns::a_stopped_run_leaves_no_turn_behind;
             turns::a_note_comes_back_with_the_run;
-            turns::calls_are_taken_over_by_one_run;
+            turns::calls_are_inherited_by_one_run;
             own_heads::a_head_goes_with_the_run_it_was_made_for;
             own_heads::a_run_may_end_before_its_head_is_made;
             own_heads::a_lost_answer_of_the_last_commit_is_success;
             own_heads::a_late_report_needs_no_head;
-            own_heads::a_head_that_others_wait_for_stays;
-            own_heads::a_name_that_is_used_again_goes_on;
+            own_heads::a_head_with_other_runs_stays;
+            own_heads::a_name_that_is_used_again_continues_its_numbers;
             own_heads::an_ended_run_is_in_no_list;
-            announcing::words_are_read_as_they_were_announced;
-            announcing::words_are_kept_once;
-            announcing::words_of_another_owner_are_fenced;
-            announcing::words_that_do_not_fit_are_refused;
-            announcing::a_commit_settles_words;
-            announcing::a_fenced_commit_settles_nothing;
-            announcing::a_failing_commit_settles_nothing;
-            announcing::one_fenced_stream_does_not_hurt_the_others;
+            deltas::deltas_are_read_as_they_were_stored;
+            deltas::deltas_are_stored_once;
+            deltas::deltas_of_another_owner_are_fenced;
+            deltas::deltas_that_do_not_fit_are_refused;
+            deltas::a_commit_settles_deltas;
+            deltas::a_fenced_commit_settles_nothing;
+            deltas::a_failing_commit_settles_nothing;
+            deltas::a_fenced_stream_does_not_affect_the_others;
             fencing::a_stale_guard_changes_nothing;
             fencing::a_lost_answer_is_success_once;
             fencing::a_lost_answer_of_the_last_commit_is_success_too;
@@ -101,7 +101,7 @@ macro_rules! conformance {
             reports::a_report_wakes_a_suspended_agent;
             reports::a_second_report_changes_nothing;
             reports::an_early_report_waits_for_its_call;
-            reports::a_late_report_is_on_record;
+            reports::a_late_report_is_recorded;
             reports::an_unknown_or_foreign_run_takes_no_report;
             reports::reports_are_taken_in_the_order_they_came;
             reports::a_report_for_a_queued_run_waits_with_it;
@@ -110,13 +110,13 @@ macro_rules! conformance {
             claims::calls_are_given_oldest_first;
             claims::a_repeated_key_gives_the_same_calls;
             claims::the_end_of_a_lease_is_due;
-            claims::a_hold_is_prolonged_or_given_back;
+            claims::a_lease_is_prolonged_or_given_back;
             claims::only_the_holder_keeps_a_call;
             claims::a_call_past_its_deadline_is_not_given;
             claims::calls_of_an_ended_run_are_dropped;
             keys::a_commit_and_its_answer_are_one;
             keys::a_fenced_commit_answers_nothing;
-            keys::a_report_is_answered_the_same_under_its_key;
+            keys::a_repeated_report_with_a_key_gets_the_same_answer;
             keys::calls_are_given_back_once_under_a_key;
             keys::answers_are_erased_with_their_run;
             keys::a_key_is_found_by_itself_alone;
@@ -135,16 +135,16 @@ macro_rules! conformance {
             content::a_tenant_sees_nothing_of_another;
             content::pages_follow_each_other;
             content::edges_follow_the_inbox;
-            conversations::what_is_put_in_is_said_in_order;
-            conversations::a_run_goes_on_from_what_was_said_and_is_heard_when_it_ends;
-            conversations::a_run_that_failed_or_was_stopped_is_not_heard;
+            conversations::added_items_keep_their_order;
+            conversations::a_run_continues_a_conversation_and_is_added_when_it_ends;
+            conversations::a_run_that_failed_or_was_stopped_is_not_added;
             conversations::a_run_that_waits_begins_after_the_one_before_it;
-            conversations::a_run_that_does_not_find_it_as_it_was_is_refused;
-            conversations::while_a_run_goes_on_nothing_is_put_in_or_taken_out;
-            conversations::what_is_taken_out_is_read_by_nobody_who_comes_later;
-            conversations::a_change_that_is_made_again_changes_nothing;
-            conversations::a_conversation_has_room_for_so_many_items;
-            conversations::a_conversation_that_is_ended_is_unknown_and_its_runs_are_not;
+            conversations::a_run_for_an_outdated_conversation_is_refused;
+            conversations::during_a_run_no_item_is_added_or_removed;
+            conversations::removed_items_are_not_read_by_later_runs;
+            conversations::a_repeated_change_changes_nothing;
+            conversations::a_conversation_has_a_limit_of_items;
+            conversations::a_deleted_conversation_is_unknown_and_its_runs_are_not;
             conversations::tm_05_items_that_only_a_conversation_held_go_with_it;
             conversations::a_long_conversation_is_read_whole;
             aging::tm_13_old_runs_of_each_api_are_found_in_their_order;
@@ -152,19 +152,19 @@ macro_rules! conformance {
             aging::tm_13_runs_of_a_conversation_are_left_until_it_is_deleted;
             erasing_tenants::tm_05_a_tenant_is_erased_whole_and_no_other;
             erasing_tenants::tm_05_a_tenant_with_an_open_run_is_left_as_it_is;
-            conversations::a_response_that_is_erased_stays_said;
+            conversations::an_erased_run_stays_in_its_conversation;
             erasing::a_run_is_erased_its_time_after_its_end;
             erasing::every_way_to_end_counts;
             erasing::a_follow_up_has_an_hour;
-            erasing::nobody_waits_once_the_follow_up_is_over;
+            erasing::the_end_of_the_follow_up_ends_the_wait;
             erasing::a_wait_is_never_made_longer;
-            erasing::what_a_run_said_is_gone;
+            erasing::the_content_of_an_erased_run_is_gone;
             erasing::only_an_ended_run_of_the_tenant_is_erased;
             erasing::what_a_follow_up_reads_stays;
             erasing::a_context_stays_without_its_output;
-            erasing::copies_of_parents_are_nobodys_to_erase;
+            erasing::copies_of_parents_are_not_erased;
             erasing::what_was_packed_stays;
-            erasing::what_is_erased_can_be_read_by_nobody;
+            erasing::erased_content_can_not_be_read;
             erasing::a_report_after_the_erasure_leaves_no_content;
             manifests::tm_05_a_manifest_is_erased_with_the_last_run_that_has_it;
             manifests::tm_05_a_manifest_belongs_to_one_tenant;
@@ -178,10 +178,10 @@ macro_rules! conformance {
             sweep::agents_are_due_in_order;
             sweep::a_postponed_model_call_is_due;
             sweep::a_lost_owners_agents_are_orphans;
-            sweep::a_quarantined_agent_is_left_alone;
-            sweep::a_quarantined_agent_goes_on_when_its_run_is_given_up;
+            sweep::a_quarantined_agent_is_not_due;
+            sweep::a_quarantined_agent_continues_when_its_run_is_given_up;
             sweep::pending_messages_of_a_lost_owner_are_due;
-            publishing::nothing_is_noted_unless_asked_for;
+            publishing::a_store_that_does_not_publish_has_no_outbox;
         }
         $crate::conformance! { @race $make;
             races::a_stale_guard_stops_nothing;
@@ -191,24 +191,24 @@ macro_rules! conformance {
             races::a_commit_that_races_itself_is_applied_once;
             races::a_stop_and_a_reply_are_one_or_the_other;
             races::of_racing_requests_with_one_key_one_is_recorded;
-            races::of_racing_takers_one_is_recorded;
-            races::words_that_race_a_takeover_are_kept_or_fenced;
-            races::words_are_whole_whenever_they_are_read;
+            races::of_racing_heirs_one_is_recorded;
+            races::deltas_that_race_a_takeover_are_stored_or_fenced;
+            races::deltas_are_complete_whenever_they_are_read;
             races::of_racing_reports_one_is_recorded;
             races::a_report_that_races_a_suspend_is_counted;
             races::of_racing_services_one_is_given_the_call;
             requests::of_racing_adopters_one_has_the_request;
-            conversations::of_racing_runs_one_begins_and_nothing_that_was_put_in_is_lost;
+            conversations::of_racing_runs_one_begins_and_no_added_item_is_lost;
             erasing::a_follow_up_that_races_an_erasure_reads_all_or_is_refused;
             erasing::a_pack_that_races_an_erasure_has_all_or_is_refused;
             erasing::a_reader_that_races_an_erasure_has_all_or_nothing;
             manifests::a_run_that_races_the_erasure_of_its_manifest_has_it;
         }
         $crate::conformance! { @each $make, $crate::StoreOptions { publish: true, usage: true };
-            publishing::every_event_is_noted_once;
+            publishing::every_event_is_in_the_outbox_once;
         }
     };
-    // On threads of their own, so that they really come at once.
+    // On several threads, so that the requests are really made at the same time.
     (@race $make:path; $($module:ident::$case:ident;)+) => {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

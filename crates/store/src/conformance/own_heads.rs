@@ -1,4 +1,4 @@
-//! A run without a named agent has a head of its own, which goes with it.
+//! A run without a named agent has a head of its own, which is deleted when the run ends.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use windlass_ports::{CallStatus, Commit, Enqueued, MessageId, MessageStatus, Nod
 
 use super::{
     Full,
-    fixtures::{DEADLINE_MS, Kit, LOOKUP, START, agent, calls, foreign, says},
+    fixtures::{DEADLINE_MS, Kit, LOOKUP, START, agent, calls, final_reply, foreign},
 };
 
 const ALL: Page = Page { after: 0, limit: 1_000 };
@@ -23,7 +23,7 @@ async fn is_gone(store: &Arc<dyn Full>, agent: &AgentKey) -> bool {
     store.head(agent).await.unwrap().is_none() && store.load(agent).await.unwrap().is_none()
 }
 
-/// The run, its journal and its messages stay. A name that is only like another's run is an agent's name.
+/// The run, its journal and its messages stay. A name that only looks like another run's id is the name of an agent.
 pub async fn a_head_goes_with_the_run_it_was_made_for(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (own, run) = begin(&store, &kit).await;
@@ -31,7 +31,7 @@ pub async fn a_head_goes_with_the_run_it_was_made_for(store: Arc<dyn Full>) {
     assert_eq!(store.head(&own).await.unwrap().unwrap().status, HeadStatus::Suspended);
     kit.report(&own, run, 1, START).await;
     kit.take_report(&own, START).await;
-    let committed = kit.advance(&own, says("done"), START).await;
+    let committed = kit.advance(&own, final_reply("done"), START).await;
     assert_eq!((committed.epoch, committed.pending, committed.next_leased), (Epoch(1), 0, false));
     assert!(is_gone(&store, &own).await);
     let view = store.run(&own.tenant, run).await.unwrap().unwrap();
@@ -42,12 +42,12 @@ pub async fn a_head_goes_with_the_run_it_was_made_for(store: Arc<dyn Full>) {
     let other = agent(&run.to_string());
     for named in [other, foreign(&kit.run_id().to_string()), agent("RUN_1")] {
         kit.begin(&named, START).await;
-        kit.advance(&named, says("done"), START).await;
+        kit.advance(&named, final_reply("done"), START).await;
         assert_eq!(store.head(&named).await.unwrap().unwrap().status, HeadStatus::Idle, "{named:?}");
     }
 }
 
-/// Over as it is entered, or stopped before anybody entered.
+/// A run that ends when it is entered, or is stopped before a worker entered.
 pub async fn a_run_may_end_before_its_head_is_made(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let mut new = kit.own_run(START);
@@ -67,7 +67,7 @@ pub async fn a_run_may_end_before_its_head_is_made(store: Arc<dyn Full>) {
     assert!(store.inbox(&own, ALL).await.unwrap().iter().all(|row| row.status != MessageStatus::Pending));
 }
 
-/// It is recognised by what it wrote, and nothing else is.
+/// A repeated commit is recognised by what it wrote; any other commit is fenced.
 pub async fn a_lost_answer_of_the_last_commit_is_success(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for raise_epoch in [false, true] {
@@ -96,7 +96,7 @@ pub async fn a_lost_answer_of_the_last_commit_is_success(store: Arc<dyn Full>) {
     }
 }
 
-/// As for any run that is over: on record, once.
+/// Like that of any other ended run, the report is recorded once.
 pub async fn a_late_report_needs_no_head(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (own, run) = begin(&store, &kit).await;
@@ -115,28 +115,28 @@ pub async fn a_late_report_needs_no_head(store: Arc<dyn Full>) {
     assert_eq!(store.release_calls(kit.claim(LOOKUP, "w", 1, START), held.clone()).await.unwrap(), held);
     assert!(store.claim_calls(kit.claim(LOOKUP, "w", 5, START)).await.unwrap().is_empty());
     assert_eq!(store.calls(&own.tenant, run, CallNumber(2), 1).await.unwrap()[0].status, CallStatus::Dropped);
-    store.quarantine(own.clone(), run, "nobody is there".into()).await.unwrap();
+    store.quarantine(own.clone(), run, "no run is queued".into()).await.unwrap();
     store.refuse(own.clone(), late, "too late".into()).await.unwrap();
     store.refuse(own.clone(), MessageId(9_999), "unknown".into()).await.unwrap();
     assert!(is_gone(&store, &own).await);
 }
 
-/// Somebody used the run's name for an agent: then it is one.
-pub async fn a_head_that_others_wait_for_stays(store: Arc<dyn Full>) {
+/// A client used the run's id as the name of an agent: then the head stays.
+pub async fn a_head_with_other_runs_stays(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (own, _) = begin(&store, &kit).await;
     let (second, enqueued) = kit.begin(&own, START).await;
     assert!(matches!(enqueued, Enqueued::Queued { .. }));
-    assert!(kit.advance(&own, says("done"), START).await.next_leased);
+    assert!(kit.advance(&own, final_reply("done"), START).await.next_leased);
     let head = store.head(&own).await.unwrap().unwrap();
     assert_eq!((head.run, head.runs, head.epoch), (Some(second), 2, Epoch(2)));
     kit.advance(&own, Input::Entered(Opening::Ask), START).await;
-    kit.advance(&own, says("done"), START).await;
+    kit.advance(&own, final_reply("done"), START).await;
     assert_eq!(store.head(&own).await.unwrap().unwrap().status, HeadStatus::Idle);
 }
 
-/// After the run and its head are gone: neither ordinals nor epochs begin anew.
-pub async fn a_name_that_is_used_again_goes_on(store: Arc<dyn Full>) {
+/// When the run and its head are gone, neither ordinals nor epochs start again.
+pub async fn a_name_that_is_used_again_continues_its_numbers(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (own, first) = begin(&store, &kit).await;
     let (guard, mut takeover) = kit.prepare(&own, Input::owner_changed(), START).await;
@@ -146,17 +146,17 @@ pub async fn a_name_that_is_used_again_goes_on(store: Arc<dyn Full>) {
     store.enqueue(queued.clone()).await.unwrap();
     let stop = kit.commit(queued.run, &queued.state, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START);
     store.withdraw(own.clone(), stop).await.unwrap();
-    kit.advance(&own, says("done"), START).await;
+    kit.advance(&own, final_reply("done"), START).await;
     assert!(is_gone(&store, &own).await);
     let (run, enqueued) = kit.begin(&own, START).await;
     let Enqueued::Entered { epoch, .. } = enqueued else { panic!("{enqueued:?}") };
     assert!(epoch > store.run(&own.tenant, first).await.unwrap().unwrap().epoch.unwrap());
     assert_eq!(store.run(&own.tenant, run).await.unwrap().unwrap().ordinal, 3);
-    kit.advance(&own, says("done"), START).await;
+    kit.advance(&own, final_reply("done"), START).await;
     assert_eq!(store.head(&own).await.unwrap().unwrap().runs, 3);
 }
 
-/// While it runs it is found like any other; afterwards there is nothing to find.
+/// The run is listed while it is open; afterwards there is nothing to list.
 pub async fn an_ended_run_is_in_no_list(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (own, run) = begin(&store, &kit).await;

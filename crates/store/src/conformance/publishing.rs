@@ -1,4 +1,4 @@
-//! The outbox: every event once, for whoever publishes.
+//! The outbox: every event is in it once, for the publisher.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use windlass_kernel::{Input, StreamedText};
 
 use super::{
     Full,
-    fixtures::{Kit, LOOKUP, START, agent, calls, says},
+    fixtures::{Kit, LOOKUP, START, agent, calls, final_reply},
 };
 
-/// A store that publishes nothing keeps no outbox.
-pub async fn nothing_is_noted_unless_asked_for(store: Arc<dyn Full>) {
+/// A store that does not publish has no outbox rows.
+pub async fn a_store_that_does_not_publish_has_no_outbox(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     kit.begin(&agent("a"), START).await;
-    kit.advance(&agent("a"), says("done"), START).await;
+    kit.advance(&agent("a"), final_reply("done"), START).await;
     assert!(store.outbox(10).await.unwrap().is_empty());
 }
 
-/// The stretches cover each journal without gap or overlap, and are gone once they are published.
-pub async fn every_event_is_noted_once(store: Arc<dyn Full>) {
+/// The rows cover each journal without gap or overlap, and are deleted once they are published.
+pub async fn every_event_is_in_the_outbox_once(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     let queued = kit.new_run(&agent, START);
@@ -28,7 +28,7 @@ pub async fn every_event_is_noted_once(store: Arc<dyn Full>) {
     kit.advance(&agent, calls(&[LOOKUP]), START).await;
     kit.report(&agent, run, 1, START).await;
     kit.take_report(&agent, START).await;
-    kit.advance(&agent, says("done"), START).await;
+    kit.advance(&agent, final_reply("done"), START).await;
     let rows = store.outbox(100).await.unwrap();
     assert!(rows.is_sorted_by_key(|row| row.n));
     for run in [run, queued.run] {

@@ -1,4 +1,4 @@
-//! One test a guard: what the model check takes away from its store, every store must have, also when two come at once.
+//! One test for each guard: every store must have what the model check removes from its model, also under concurrent requests.
 
 use std::{future::Future, sync::Arc};
 
@@ -7,16 +7,16 @@ use windlass_ports::{Commit, Enqueued, Guard, MessageStatus, NodeId, Page, Store
 
 use super::{
     Full,
-    fixtures::{CHARGE, Kit, LOOKUP, NODE, START, agent, calls, says, words},
+    fixtures::{CHARGE, Kit, LOOKUP, NODE, START, agent, calls, delta_batch, final_reply},
 };
 
-/// So often is each race run: who comes first is the scheduler's choice.
+/// How often each race is run, because the scheduler decides who is first.
 const ROUNDS: usize = 25;
 
-/// So many take part in races that more than two can run.
+/// The number of participants in races that are not for two.
 const RACERS: u64 = 4;
 
-/// Lets all of them go at once.
+/// Starts all of them at the same time.
 async fn race<T: Send + 'static>(all: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>) -> Vec<T> {
     let tasks: Vec<_> = all.into_iter().map(tokio::spawn).collect();
     let mut outcomes = Vec::new();
@@ -34,7 +34,7 @@ async fn events(store: &Arc<dyn Full>, agent: &AgentKey, run: RunId) -> usize {
     store.journal(&agent.tenant, run, 0, 100).await.unwrap().len()
 }
 
-/// A stop raises the epoch, so it takes the long way through the store: each part of its guard fences alone there too.
+/// A stop raises the epoch, so it does not use the fast path of the commit: each part of the guard must fence by itself there, too.
 pub async fn a_stale_guard_stops_nothing(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -56,28 +56,28 @@ pub async fn a_stale_guard_stops_nothing(store: Arc<dyn Full>) {
     assert_eq!(store.commit(good.clone(), stop).await.unwrap().epoch, Epoch(good.epoch.0 + 1));
 }
 
-/// The guard holds and the number stands: refused whole, because the journal is never written over.
+/// The guard holds but the number exists: the commit is refused whole, because the journal is never overwritten.
 pub async fn a_journal_number_is_given_once(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     let (_, old) = kit.prepare(&agent, calls(&[LOOKUP]), START).await;
     kit.advance(&agent, Input::owner_changed(), START).await;
-    let (now, _) = kit.prepare(&agent, says("done"), START).await;
+    let (now, _) = kit.prepare(&agent, final_reply("done"), START).await;
     let before = (store.head(&agent).await.unwrap(), events(&store, &agent, run).await);
     let outcome = store.commit(now, old).await;
     assert!(matches!(outcome, Err(StoreError::Corrupt(_))), "{outcome:?}");
     assert_eq!((store.head(&agent).await.unwrap(), events(&store, &agent, run).await), before);
-    kit.advance(&agent, says("done"), START).await;
+    kit.advance(&agent, final_reply("done"), START).await;
 }
 
-/// Requests for one agent that nobody has used, or that is idle again: one has it, the others queue.
+/// Requests for an agent without a head, or for an idle one: one is leased, the others are queued.
 pub async fn of_racing_requests_one_leases(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for round in 0..ROUNDS {
         let agent = racer(round);
         if round % 2 == 1 {
             kit.begin(&agent, START).await;
-            kit.advance(&agent, says("done"), START).await;
+            kit.advance(&agent, final_reply("done"), START).await;
         }
         let ask = |store: Arc<dyn Full>| {
             let new = kit.entering(kit.new_run(&agent, START));
@@ -91,7 +91,7 @@ pub async fn of_racing_requests_one_leases(store: Arc<dyn Full>) {
     }
 }
 
-/// Different nodes under one guard: one is applied whole, and its node is the owner under its own epoch.
+/// Several nodes with one guard: one commit is applied whole, and its node owns the head under a new epoch.
 pub async fn of_racing_owners_one_wins(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for round in 0..ROUNDS {
@@ -116,7 +116,7 @@ pub async fn of_racing_owners_one_wins(store: Arc<dyn Full>) {
     }
 }
 
-/// One commit asked for by several tasks at once, because answers were lost: every asker hears the same, and it stands once.
+/// Several tasks send one commit at the same time, because answers were lost: all get the same answer, and it is applied once.
 pub async fn a_commit_that_races_itself_is_applied_once(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for round in 0..ROUNDS {
@@ -133,13 +133,13 @@ pub async fn a_commit_that_races_itself_is_applied_once(store: Arc<dyn Full>) {
     }
 }
 
-/// The end of a lap and a stop at the same moment: one of them, and the fence shows which.
+/// The end of an iteration and a stop at the same moment: one of them is applied, and the other is fenced.
 pub async fn a_stop_and_a_reply_are_one_or_the_other(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for round in 0..ROUNDS {
         let agent = racer(round);
         let (run, _) = kit.begin(&agent, START).await;
-        let (guard, reply) = kit.prepare(&agent, says("done"), START).await;
+        let (guard, reply) = kit.prepare(&agent, final_reply("done"), START).await;
         let (_, mut stop) = kit.prepare(&agent, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START).await;
         stop.raise_epoch = true;
         let ask = |commit: Commit| {
@@ -160,7 +160,7 @@ pub async fn a_stop_and_a_reply_are_one_or_the_other(store: Arc<dyn Full>) {
     }
 }
 
-/// One key, many requests at once: one run, and everybody is told of it.
+/// One key, many requests at the same time: there is one run, and all answers name it.
 pub async fn of_racing_requests_with_one_key_one_is_recorded(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for round in 0..ROUNDS {
@@ -182,8 +182,8 @@ pub async fn of_racing_requests_with_one_key_one_is_recorded(store: Arc<dyn Full
     }
 }
 
-/// Calls that many want to take over at once: one does, and everybody is told which.
-pub async fn of_racing_takers_one_is_recorded(store: Arc<dyn Full>) {
+/// Many runs want to inherit the same calls at the same time: one does, and all answers name it.
+pub async fn of_racing_heirs_one_is_recorded(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for round in 0..ROUNDS {
         let (left, _) = kit.begin(&racer(round), START).await;
@@ -202,16 +202,16 @@ pub async fn of_racing_takers_one_is_recorded(store: Arc<dyn Full>) {
     }
 }
 
-/// Words and a takeover at the same moment: whoever took over sees them, or they were fenced.
-pub async fn words_that_race_a_takeover_are_kept_or_fenced(store: Arc<dyn Full>) {
+/// Deltas and a takeover at the same moment: the new owner reads the deltas, or they are fenced.
+pub async fn deltas_that_race_a_takeover_are_stored_or_fenced(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for round in 0..ROUNDS {
         let agent = racer(round);
         let (run, _) = kit.begin(&agent, START).await;
-        store.announce(words(&agent, run, 1, 0, &["a"])).await.unwrap();
+        store.announce(delta_batch(&agent, run, 1, 0, &["a"])).await.unwrap();
         let (guard, mut takeover) = kit.prepare(&agent, Input::owner_changed(), START).await;
         takeover.node = NodeId(2);
-        let (one, two, late) = (store.clone(), store.clone(), words(&agent, run, 1, 1, &["b"]));
+        let (one, two, late) = (store.clone(), store.clone(), delta_batch(&agent, run, 1, 1, &["b"]));
         let tenant = agent.tenant.clone();
         let announces = tokio::spawn(async move { one.announce(late).await });
         let takes = tokio::spawn(async move {
@@ -228,34 +228,34 @@ pub async fn words_that_race_a_takeover_are_kept_or_fenced(store: Arc<dyn Full>)
     }
 }
 
-/// Whoever reads along while words come and are settled sees words of one time, from their beginning, and none twice.
-pub async fn words_are_whole_whenever_they_are_read(store: Arc<dyn Full>) {
+/// A reader that reads while deltas are stored and settled gets the text of one moment, from its beginning, and nothing twice.
+pub async fn deltas_are_complete_whenever_they_are_read(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), racer(0));
     let (run, _) = kit.begin(&agent, START).await;
     let (reading, tenant) = (store.clone(), agent.tenant.clone());
     let reader = tokio::spawn(async move {
         let (mut reads, mut last) = (0, 0);
         while last < ROUNDS {
-            let said = reading.announced(&tenant, run).await.unwrap();
-            assert_eq!(said.text.len(), said.chunks.bytes());
-            let words: Vec<&str> = said.text.split_inclusive(' ').collect();
-            if let Some(word) = words.first() {
-                let lap: usize = word.split('.').next().unwrap().parse().unwrap();
-                assert!(lap >= last, "{lap} {last}");
-                last = lap;
-                let expected: Vec<String> = (0..words.len()).map(|index| format!("{lap}.{index} ")).collect();
-                assert_eq!(words, expected);
+            let streamed = reading.announced(&tenant, run).await.unwrap();
+            assert_eq!(streamed.text.len(), streamed.chunks.bytes());
+            let chunks: Vec<&str> = streamed.text.split_inclusive(' ').collect();
+            if let Some(chunk) = chunks.first() {
+                let round: usize = chunk.split('.').next().unwrap().parse().unwrap();
+                assert!(round >= last, "{round} {last}");
+                last = round;
+                let expected: Vec<String> = (0..chunks.len()).map(|index| format!("{round}.{index} ")).collect();
+                assert_eq!(chunks, expected);
             }
             reads += 1;
             tokio::task::yield_now().await;
         }
         reads
     });
-    for lap in 0..=ROUNDS {
+    for round in 0..=ROUNDS {
         for index in 0..8 {
-            store.announce(words(&agent, run, 1, index, &[&format!("{lap}.{index} ")])).await.unwrap();
+            store.announce(delta_batch(&agent, run, 1, index, &[&format!("{round}.{index} ")])).await.unwrap();
         }
-        if lap < ROUNDS {
+        if round < ROUNDS {
             let (guard, mut commit) = kit.prepare(&agent, Input::owner_changed(), START).await;
             commit.settles = true;
             store.commit(guard, commit).await.unwrap();
@@ -264,7 +264,7 @@ pub async fn words_are_whole_whenever_they_are_read(store: Arc<dyn Full>) {
     assert!(reader.await.unwrap() > 0);
 }
 
-/// One call, many reports at once: one row, counted once, and everybody is told its number.
+/// One call, many reports at the same time: there is one row, counted once, and all answers have its number.
 pub async fn of_racing_reports_one_is_recorded(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for round in 0..ROUNDS {
@@ -283,7 +283,7 @@ pub async fn of_racing_reports_one_is_recorded(store: Arc<dyn Full>) {
     }
 }
 
-/// A report and the owner's commit at the same moment: whichever is first, the report is counted, and waits for nobody.
+/// A report and the owner's commit at the same moment: in either order the report is counted, and the agent is due.
 pub async fn a_report_that_races_a_suspend_is_counted(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for round in 0..ROUNDS {
@@ -297,7 +297,7 @@ pub async fn a_report_that_races_a_suspend_is_counted(store: Arc<dyn Full>) {
         suspends.await.unwrap();
         assert!(matches!(reports.await.unwrap(), Taken::Recorded(_)));
         assert_eq!(store.head(&agent).await.unwrap().unwrap().pending, 1);
-        assert!(store.due(START, 1_000).await.unwrap().contains(&agent), "somebody has to look");
+        assert!(store.due(START, 1_000).await.unwrap().contains(&agent), "the agent is due");
         kit.take_report(&agent, START).await;
         let rows = store.inbox(&agent, Page { after: 0, limit: 100 }).await.unwrap();
         assert!(rows.iter().all(|row| row.status == MessageStatus::Consumed), "{rows:?}");
@@ -305,7 +305,7 @@ pub async fn a_report_that_races_a_suspend_is_counted(store: Arc<dyn Full>) {
     }
 }
 
-/// Many services want the one call there is: one is given it, once.
+/// Many services claim the only call: one gets it, once.
 pub async fn of_racing_services_one_is_given_the_call(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for round in 0..ROUNDS {

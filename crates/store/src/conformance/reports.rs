@@ -1,4 +1,4 @@
-//! Results from outside: once, in order, and never lost.
+//! Results from outside: recorded once, in order, and never lost.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use windlass_ports::{CallStatus, Enqueued, MessageId, MessageStatus, Page, Taken
 
 use super::{
     Full,
-    fixtures::{Kit, LOCAL, LOOKUP, START, agent, calls, foreign, guard, says, taken},
+    fixtures::{Kit, LOCAL, LOOKUP, START, agent, calls, final_reply, foreign, guard, report_input},
 };
 
 const ALL: Page = Page { after: 0, limit: 1_000 };
 
-/// A suspended agent is due as soon as a report is in, and no longer once it is taken.
+/// A suspended agent is due from the arrival of a report until it is consumed.
 pub async fn a_report_wakes_a_suspended_agent(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -22,14 +22,14 @@ pub async fn a_report_wakes_a_suspended_agent(store: Arc<dyn Full>) {
     let seq = kit.load(&agent).await.head.seq;
     assert!(matches!(kit.report(&agent, run, 2, now).await, Taken::Recorded(_)));
     assert_eq!(store.due(now, 10).await.unwrap(), std::slice::from_ref(&agent));
-    assert_eq!(kit.load(&agent).await.head.seq, seq, "a report fences nobody");
+    assert_eq!(kit.load(&agent).await.head.seq, seq, "a report fences no owner");
     assert_eq!(store.head(&agent).await.unwrap().unwrap().pending, 1);
     kit.take_report(&agent, now).await;
     assert!(store.due(now, 10).await.unwrap().is_empty());
     assert_eq!(store.head(&agent).await.unwrap().unwrap().pending, 0);
 }
 
-/// A call has one report of each kind; the second is told the first one's number.
+/// A call has one report of each kind; the answer to the second has the number of the first.
 pub async fn a_second_report_changes_nothing(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -44,7 +44,7 @@ pub async fn a_second_report_changes_nothing(store: Arc<dyn Full>) {
     assert_eq!(kit.report(&agent, run, 1, START).await, Taken::Duplicate(first), "also after it was taken");
 }
 
-/// A report before its call is committed waits; the owner learns of it by its commit.
+/// A report that arrives before its call is committed waits. The owner gets the count with its commit.
 pub async fn an_early_report_waits_for_its_call(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -57,8 +57,8 @@ pub async fn an_early_report_waits_for_its_call(store: Arc<dyn Full>) {
     assert_eq!(kit.load(&agent).await.run.unwrap().state.iteration, 2);
 }
 
-/// A report for a run that is over is kept and changes nothing; what waited for that run is skipped.
-pub async fn a_late_report_is_on_record(store: Arc<dyn Full>) {
+/// A report for an ended run is stored and changes nothing. Messages that were pending for that run are skipped.
+pub async fn a_late_report_is_recorded(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     kit.advance(&agent, calls(&[LOOKUP, LOOKUP]), START).await;
@@ -76,7 +76,7 @@ pub async fn a_late_report_is_on_record(store: Arc<dyn Full>) {
     assert_eq!((head.status, head.pending), (HeadStatus::Idle, 0));
 }
 
-/// A run that is not there, or is somebody else's, looks the same.
+/// A run that does not exist and a run of another tenant look the same.
 pub async fn an_unknown_or_foreign_run_takes_no_report(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -86,7 +86,7 @@ pub async fn an_unknown_or_foreign_run_takes_no_report(store: Arc<dyn Full>) {
     assert_eq!(store.inbox(&agent, ALL).await.unwrap().len(), 1);
 }
 
-/// Waiting messages are loaded oldest first, whatever call they are about.
+/// Pending messages are loaded oldest first, whichever call they are about.
 pub async fn reports_are_taken_in_the_order_they_came(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -105,7 +105,7 @@ pub async fn reports_are_taken_in_the_order_they_came(store: Arc<dyn Full>) {
     assert_eq!(statuses, [CallStatus::Applied; 3]);
 }
 
-/// Nobody takes it before the run begins, and then it is there.
+/// The report waits until the run begins, and is loaded then.
 pub async fn a_report_for_a_queued_run_waits_with_it(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     kit.begin(&agent, START).await;
@@ -119,7 +119,7 @@ pub async fn a_report_for_a_queued_run_waits_with_it(store: Arc<dyn Full>) {
     assert_eq!((loaded.run.unwrap().id, loaded.pending.len()), (queued, 1));
 }
 
-/// A refused message is an error with its reason, and the agent is no longer due for it.
+/// A refused message has the status `error` with its reason, and does not make the agent due any more.
 pub async fn a_refused_message_no_longer_waits(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -140,7 +140,7 @@ pub async fn a_refused_message_no_longer_waits(store: Arc<dyn Full>) {
     assert!(store.due(START, 10).await.unwrap().is_empty());
 }
 
-/// A result of this process and one from outside for the same call: one row, and the second changes nothing.
+/// A result of this process and one from outside for the same call give one row, and the second changes nothing.
 pub async fn a_report_of_the_owner_meets_one_from_outside(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -148,7 +148,7 @@ pub async fn a_report_of_the_owner_meets_one_from_outside(store: Arc<dyn Full>) 
     let Taken::Recorded(outside) = kit.report(&agent, run, 1, START).await else { panic!("not recorded") };
     let message = kit.load(&agent).await.pending[0].clone();
     let own = kit.new_report(&agent, run, 1, START);
-    let (guard, mut commit) = kit.prepare(&agent, taken(&message), START).await;
+    let (guard, mut commit) = kit.prepare(&agent, report_input(&message), START).await;
     commit.items.push(own.content);
     commit.messages.push(own.message);
     let committed = store.commit(guard, commit).await.unwrap();
@@ -158,6 +158,6 @@ pub async fn a_report_of_the_owner_meets_one_from_outside(store: Arc<dyn Full>) 
     assert!(loaded.pending.is_empty());
     let run = loaded.run.as_ref().unwrap();
     assert_eq!(run.state.waiting_count(), 1);
-    let stop = kit.commit(run.id, &run.state, says("x"), START);
+    let stop = kit.commit(run.id, &run.state, final_reply("x"), START);
     store.commit(self::guard(&agent, &loaded), stop).await.unwrap();
 }

@@ -37,7 +37,7 @@ fn record(request: &OpenRequest, outcome: ReaderOutcome) -> ReaderRecord {
     ReaderRecord { request: request.clone(), outcome }
 }
 
-/// A request is open from the commit that starts its run, once, for its tenant, under its hash, and lost with its server.
+/// A request is open from the commit that starts its run, once, for its tenant, under its hash; and it is lost with its server.
 pub async fn a_request_is_open_with_its_run(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (new, request) = begin(&store, &kit, HASH).await;
@@ -51,7 +51,7 @@ pub async fn a_request_is_open_with_its_run(store: Arc<dyn Full>) {
     assert_eq!(store.lost_requests(OTHER, 1).await.unwrap().len(), 1);
 }
 
-/// What became of a client is written with whatever commit comes next, and at the latest when it is flushed.
+/// The record about a client is written with the next commit, and at the latest when it is flushed.
 pub async fn a_record_of_a_reader_is_written_with_the_next_commit(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (_, left) = begin(&store, &kit, HASH).await;
@@ -69,7 +69,7 @@ pub async fn a_record_of_a_reader_is_written_with_the_next_commit(store: Arc<dyn
     store.flush_readers().await.unwrap();
 }
 
-/// A request belongs to the server that adopted it: what the earlier one records of it changes nothing.
+/// A request belongs to the server that adopted it: later records of the earlier server change nothing.
 pub async fn an_adopted_request_is_another_servers(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (_, request) = begin(&store, &kit, HASH).await;
@@ -91,7 +91,7 @@ pub async fn an_adopted_request_is_another_servers(store: Arc<dyn Full>) {
     assert!(!store.adopt_request(adopted, THIRD).await.unwrap());
 }
 
-/// Of servers that adopt a request at once, one has it.
+/// If several servers adopt a request at the same time, one of them gets it.
 pub async fn of_racing_adopters_one_has_the_request(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! What is found again when every ring was lost.
+//! What the sweep finds when every ring was lost.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use windlass_ports::{Abandoned, CallStatus, Enqueued, GivenUp, MessageKind, NewM
 
 use super::{
     Full,
-    fixtures::{DEADLINE_MS, Kit, LOCAL, LOOKUP, NODE, START, agent, calls, foreign, says},
+    fixtures::{DEADLINE_MS, Kit, LOCAL, LOOKUP, NODE, START, agent, calls, final_reply, foreign},
 };
 
-/// The longest due first, across tenants, and no more than asked for.
+/// The longest due first, across tenants, and at most `limit`.
 pub async fn agents_are_due_in_order(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let agents = [agent("c"), foreign("b"), agent("a")];
@@ -28,7 +28,7 @@ pub async fn agents_are_due_in_order(store: Arc<dyn Full>) {
     assert_eq!(store.due(deadline.plus_ms(100), 2).await.unwrap(), agents[..2]);
 }
 
-/// A model call that waits is found again when its time has come, also if nobody remembers it.
+/// A model call that waits for its next attempt becomes due, even if no process has it in memory.
 pub async fn a_postponed_model_call_is_due(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     kit.begin(&agent, START).await;
@@ -48,7 +48,7 @@ pub async fn a_postponed_model_call_is_due(store: Arc<dyn Full>) {
     assert_eq!(store.due(retry_at, 10).await.unwrap(), std::slice::from_ref(&agent));
 }
 
-/// What a node owed when it was lost: a model call, a start of a tool, an entry. What waits for others is nobody's orphan.
+/// The work of a lost node: a model call, the start of a tool, an entry. A run that waits for something else is no orphan.
 pub async fn a_lost_owners_agents_are_orphans(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     store.enqueue(kit.new_run(&agent("dispatched"), START)).await.unwrap();
@@ -58,7 +58,7 @@ pub async fn a_lost_owners_agents_are_orphans(store: Arc<dyn Full>) {
         kit.advance(&agent(name), calls(&[tool]), START).await;
     }
     kit.begin(&agent("idle"), START).await;
-    kit.advance(&agent("idle"), says("done"), START).await;
+    kit.advance(&agent("idle"), final_reply("done"), START).await;
     kit.begin(&foreign("running"), START).await;
     assert!(store.orphans(NODE, None, 10).await.unwrap().is_empty());
     let expected: Vec<AgentKey> = vec![agent("dispatched"), agent("running"), agent("starting"), foreign("running")];
@@ -74,8 +74,8 @@ pub async fn a_lost_owners_agents_are_orphans(store: Arc<dyn Full>) {
     assert_eq!(store.orphans(NodeId(2), None, 10).await.unwrap().len(), 3);
 }
 
-/// Suspended with nothing due, busy to newcomers, and gone from every list; a stop puts the agent back.
-pub async fn a_quarantined_agent_is_left_alone(store: Arc<dyn Full>) {
+/// A quarantined agent is suspended with nothing due, busy for new requests, and in no list of the sweep; a stop ends the quarantine.
+pub async fn a_quarantined_agent_is_not_due(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     kit.advance(&agent, calls(&[LOOKUP, LOCAL]), START).await;
@@ -84,7 +84,7 @@ pub async fn a_quarantined_agent_is_left_alone(store: Arc<dyn Full>) {
     store.quarantine(agent.clone(), run, "unreadable".into()).await.unwrap();
     let head = store.head(&agent).await.unwrap().unwrap();
     assert_eq!((head.status, head.run, head.quarantined.as_deref()), (HeadStatus::Suspended, Some(run), Some("unreadable")));
-    assert!(store.commit(stale, commit).await.is_err(), "whoever worked on it is fenced");
+    assert!(store.commit(stale, commit).await.is_err(), "the worker that had it is fenced");
     kit.report(&agent, run, 1, START).await;
     assert!(store.claim_calls(kit.claim(LOOKUP, "w", 5, START)).await.unwrap().is_empty());
     assert!(store.due(START.plus_ms(DEADLINE_MS * 2), 10).await.unwrap().is_empty());
@@ -95,9 +95,9 @@ pub async fn a_quarantined_agent_is_left_alone(store: Arc<dyn Full>) {
     assert_eq!(store.head(&agent).await.unwrap().unwrap().quarantined, None);
 }
 
-/// A run that is given up ends with its deliverable, leaves nothing open, and makes room for the next. One that nobody was quarantined
-/// for is left alone.
-pub async fn a_quarantined_agent_goes_on_when_its_run_is_given_up(store: Arc<dyn Full>) {
+/// A run that is given up ends with its deliverable, leaves nothing open, and makes room for the next. A run that its agent is not
+/// quarantined for is left as it is.
+pub async fn a_quarantined_agent_continues_when_its_run_is_given_up(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     kit.advance(&agent, calls(&[LOOKUP, LOCAL]), START).await;
@@ -126,7 +126,7 @@ pub async fn a_quarantined_agent_goes_on_when_its_run_is_given_up(store: Arc<dyn
     assert_eq!(give_up(run).await.unwrap(), Abandoned::NotQuarantined, "once is enough");
 }
 
-/// A message that came while the owner ran, and was not taken before the owner was lost, makes the agent due.
+/// A message that came while the owner ran, and that it did not take before it was lost, makes the agent due.
 pub async fn pending_messages_of_a_lost_owner_are_due(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;

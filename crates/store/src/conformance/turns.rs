@@ -1,4 +1,4 @@
-//! Requests become runs, wait their turn, and end.
+//! Requests become runs, wait in the queue, and end.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use windlass_ports::{Enqueued, MessageKind, MessageStatus, Page, RunStatus, With
 
 use super::{
     Full,
-    fixtures::{Kit, LOOKUP, NODE, START, agent, calls, foreign, guard, says},
+    fixtures::{Kit, LOOKUP, NODE, START, agent, calls, final_reply, foreign, guard},
 };
 
 const ALL: Page = Page { after: 0, limit: 1_000 };
@@ -28,7 +28,7 @@ pub async fn an_idle_agent_is_entered_at_once(store: Arc<dyn Full>) {
     assert_eq!(numbers, [0, 1, 2]);
 }
 
-/// A lease without a worker is due at once, and its turn waits to be entered.
+/// A lease without a worker is due at once, and the message of its turn is pending.
 pub async fn without_room_the_run_is_dispatched(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let enqueued = store.enqueue(kit.new_run(&agent, START)).await.unwrap();
@@ -44,7 +44,7 @@ pub async fn without_room_the_run_is_dispatched(store: Arc<dyn Full>) {
     assert!(store.due(START.plus_ms(1), 10).await.unwrap().is_empty());
 }
 
-/// Enter, call, report, resume, answer: the journal folds to the state, the boxes hold the conversation.
+/// Enter, call, report, resume, answer: the journal folds to the state, and the boxes have the conversation.
 pub async fn a_whole_run_folds_to_its_state(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
@@ -54,7 +54,7 @@ pub async fn a_whole_run_folds_to_its_state(store: Arc<dyn Full>) {
     assert!(head.deadline.is_some());
     kit.report(&agent, run, 1, START.plus_ms(5)).await;
     assert_eq!(kit.take_report(&agent, START.plus_ms(6)).await.pending, 0);
-    let committed = kit.advance(&agent, says("done"), START.plus_ms(7)).await;
+    let committed = kit.advance(&agent, final_reply("done"), START.plus_ms(7)).await;
     assert!(!committed.next_leased);
     let view = store.run(&agent.tenant, run).await.unwrap().unwrap();
     assert_eq!((view.status, view.ordinal, view.kind), (RunStatus::Ended, 1, MessageKind::Turn));
@@ -70,7 +70,7 @@ pub async fn a_whole_run_folds_to_its_state(store: Arc<dyn Full>) {
     assert_eq!(store.calls(&agent.tenant, run, windlass_kernel::CallNumber(0), 10).await.unwrap()[0].status.as_str(), "applied");
 }
 
-/// Bytes that are nobody's but the door's, of any kind, and when the run was over.
+/// The door's data, of any bytes, and the time of the run's end.
 pub async fn a_note_comes_back_with_the_run(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     for note in [None, Some(&b""[..]), Some(b"{\"a\0\xff\"}"), Some(&[7; 20_000])] {
@@ -80,14 +80,14 @@ pub async fn a_note_comes_back_with_the_run(store: Arc<dyn Full>) {
         store.enqueue(new).await.unwrap();
         let view = store.run(&agent.tenant, run).await.unwrap().unwrap();
         assert_eq!((view.note.as_deref(), view.ended_at), (note, None));
-        kit.advance(&agent, says("done"), START.plus_ms(9)).await;
+        kit.advance(&agent, final_reply("done"), START.plus_ms(9)).await;
         let view = store.run(&agent.tenant, run).await.unwrap().unwrap();
         assert_eq!((view.note.as_deref(), view.ended_at), (note, Some(START.plus_ms(9))));
     }
 }
 
-/// The calls that a run left behind are one later run's; who asks twice is told of its own run first.
-pub async fn calls_are_taken_over_by_one_run(store: Arc<dyn Full>) {
+/// One later run inherits the calls that a run did not make; a repeated request gets its own run first.
+pub async fn calls_are_inherited_by_one_run(store: Arc<dyn Full>) {
     let (kit, tenant) = (Kit::new(&store), agent("a").tenant);
     let (left, _) = kit.begin(&agent("a"), START).await;
     let (kept, _) = kit.begin(&agent("x"), START).await;
@@ -107,7 +107,7 @@ pub async fn calls_are_taken_over_by_one_run(store: Arc<dyn Full>) {
     assert!(store.open_box(&tenant, second.context.id).await.unwrap().is_none());
     assert!(matches!(store.enqueue(first.clone()).await.unwrap(), Enqueued::Duplicate { run, .. } if run == first.run));
     assert!(matches!(store.enqueue(taking(agent("c"), Some("key"))).await.unwrap(), Enqueued::Duplicate { run, .. } if run == first.run));
-    kit.advance(&agent("b"), says("done"), START).await;
+    kit.advance(&agent("b"), final_reply("done"), START).await;
     assert_eq!(store.enqueue(taking(agent("b"), None)).await.unwrap(), Enqueued::TakenBefore { by: first.run }, "also when it is over");
     let mut again = kit.new_run(&agent("c"), START);
     again.dedupe = Some("other key".into());
@@ -117,7 +117,7 @@ pub async fn calls_are_taken_over_by_one_run(store: Arc<dyn Full>) {
     assert_eq!(store.run_taking(&tenant, kept).await.unwrap(), None);
 }
 
-/// The end of a run leases the next in the same commit, first come first served.
+/// The end of a run leases the next one in the same commit, in the order of their requests.
 pub async fn queued_runs_start_in_their_order(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let mut runs: Vec<RunId> = Vec::new();
@@ -137,7 +137,7 @@ pub async fn queued_runs_start_in_their_order(store: Arc<dyn Full>) {
             assert_eq!(store.due(START.plus_ms(50), 10).await.unwrap().len(), 1);
             kit.advance(&agent, Input::Entered(Opening::Ask), START.plus_ms(50)).await;
         }
-        let committed = kit.advance(&agent, says("done"), START.plus_ms(50)).await;
+        let committed = kit.advance(&agent, final_reply("done"), START.plus_ms(50)).await;
         assert_eq!(committed.next_leased, index < 3);
     }
     assert_eq!(store.head(&agent).await.unwrap().unwrap().status, HeadStatus::Idle);
@@ -157,7 +157,7 @@ pub async fn an_action_needs_an_idle_agent(store: Arc<dyn Full>) {
     assert_eq!(store.inbox(&agent, ALL).await.unwrap().len(), 1);
 }
 
-/// The same key, whatever comes with it, is the same request; in another tenant it is another.
+/// The same key is the same request, whatever else it has; in another tenant it is another request.
 pub async fn a_repeated_key_finds_the_first_run(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let keyed = |agent| {
@@ -175,7 +175,7 @@ pub async fn a_repeated_key_finds_the_first_run(store: Arc<dyn Full>) {
     assert!(matches!(store.enqueue(keyed(foreign("a"))).await.unwrap(), Enqueued::Entered { .. }));
 }
 
-/// A request whose answer was lost is made again with the run's own id.
+/// A request whose answer was lost is sent again with the run's own id.
 pub async fn a_repeated_run_is_recorded_once(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     kit.begin(&agent, START).await;
@@ -186,7 +186,7 @@ pub async fn a_repeated_run_is_recorded_once(store: Arc<dyn Full>) {
     assert_eq!(store.head(&agent).await.unwrap().unwrap().queued, 1);
 }
 
-/// Both limits refuse without a trace, and an ended run makes room.
+/// Both limits refuse without storing anything, and an ended run makes room.
 pub async fn too_many_runs_are_refused(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let limited = |agent, queued, open| {
@@ -201,11 +201,11 @@ pub async fn too_many_runs_are_refused(store: Arc<dyn Full>) {
     assert_eq!(limited(agent("b"), 1, 2).await.unwrap(), Enqueued::TenantFull);
     assert!(store.head(&agent("b")).await.unwrap().is_none());
     assert!(matches!(limited(foreign("b"), 1, 2).await.unwrap(), Enqueued::Entered { .. }), "a tenant's limit is its own");
-    kit.advance(&agent("a"), says("done"), START).await;
+    kit.advance(&agent("a"), final_reply("done"), START).await;
     assert!(matches!(limited(agent("b"), 1, 2).await.unwrap(), Enqueued::Entered { .. }));
 }
 
-/// Requests that are made again are told of their runs, whatever else would keep a new one out, and in whatever company they come.
+/// Repeated requests get their runs, whatever would refuse a new run, and whichever requests are in their group.
 pub async fn a_repeated_run_is_found_where_no_other_may_enter(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let mut repeats = Vec::new();
@@ -240,7 +240,7 @@ pub async fn a_repeated_run_is_found_where_no_other_may_enter(store: Arc<dyn Ful
     }
 }
 
-/// A run that waits its turn can be ended; one that has begun, or is another agent's, cannot.
+/// A queued run can be ended; one that has begun, or belongs to another agent, can't.
 pub async fn a_queued_run_can_be_withdrawn(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (active, _) = kit.begin(&agent, START).await;
@@ -262,11 +262,11 @@ pub async fn a_queued_run_can_be_withdrawn(store: Arc<dyn Full>) {
     let state = kit.load(&agent).await.run.unwrap().state;
     let active_stop = kit.commit(active, &state, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START);
     assert_eq!(store.withdraw(agent.clone(), active_stop).await.unwrap(), Withdrawn::NotQueued);
-    assert!(kit.advance(&agent, says("done"), START).await.next_leased);
+    assert!(kit.advance(&agent, final_reply("done"), START).await.next_leased);
     assert_eq!(kit.load(&agent).await.run.unwrap().id, last, "the withdrawn run is passed over");
 }
 
-/// A box that is not there, not the tenant's, or not that long, begins nothing.
+/// A box that does not exist, belongs to another tenant, or is too short starts no run.
 pub async fn an_unknown_or_foreign_context_is_refused(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let first = kit.new_run(&agent, START);
@@ -285,7 +285,7 @@ pub async fn an_unknown_or_foreign_context_is_refused(store: Arc<dyn Full>) {
     assert!(matches!(store.enqueue(known).await.unwrap(), Enqueued::Queued { .. }));
 }
 
-/// A run whose budget is used up before it begins is over at once, and its agent is idle.
+/// A run whose budget is used up before it begins ends at once, and its agent is idle.
 pub async fn a_run_may_end_as_it_is_entered(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let mut new = kit.new_run(&agent, START);
@@ -299,7 +299,7 @@ pub async fn a_run_may_end_as_it_is_entered(store: Arc<dyn Full>) {
     assert!(matches!(kit.begin(&agent, START).await.1, Enqueued::Entered { epoch: Epoch(2), .. }));
 }
 
-/// A run that is stopped before anybody entered takes its turn along.
+/// A run that is stopped before a worker entered consumes the message of its turn.
 pub async fn a_stopped_run_leaves_no_turn_behind(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     store.enqueue(kit.new_run(&agent, START)).await.unwrap();

@@ -1,4 +1,4 @@
-//! What runs used: each is counted once, by whichever server.
+//! Usage: each run is counted once, by any server.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use windlass_ports::{Day, Enqueued, ItemScan, NodeId, RunUsage, UsageGroup, Usag
 
 use super::{
     Full,
-    fixtures::{Kit, START, agent, foreign, says},
+    fixtures::{Kit, START, agent, final_reply, foreign},
 };
 
-/// The sums of a tenant over all days, by everything that they can be grouped by.
+/// The sums of a tenant over all days, grouped by everything.
 async fn stored(store: &Arc<dyn Full>, tenant: &str) -> Vec<UsageGroup> {
     let all = UsageQuery { from: Day::default(), to: Day(u32::MAX), by_day: true, by_agent: true, by_model: true, limit: 100 };
     store.usage(&tenant.into(), &all).await.unwrap()
@@ -25,13 +25,13 @@ fn rows(counted: &[RunUsage]) -> Vec<UsageRow> {
     counted.iter().map(|run| UsageRow { key: run.key.clone(), sums: run.sums }).collect()
 }
 
-/// An ended run is on the list until it is added to the sums of the day on which it ended; a run that goes on is not.
+/// An ended run is listed until it is added to the sums of the day on which it ended; an open run is not listed.
 pub async fn tm_13_each_ended_run_is_counted_once(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     let (run, _) = kit.begin(&agent("a"), START).await;
     kit.begin(&agent("b"), START).await;
     assert_eq!(store.uncounted_usage(10).await.unwrap(), []);
-    kit.advance(&agent("a"), says("done"), START).await;
+    kit.advance(&agent("a"), final_reply("done"), START).await;
     let counted = store.uncounted_usage(10).await.unwrap();
     assert_eq!(counted.iter().map(|counted| counted.run).collect::<Vec<_>>(), [run]);
     let (key, sums) = (&counted[0].key, counted[0].sums);
@@ -45,7 +45,7 @@ pub async fn tm_13_each_ended_run_is_counted_once(store: Arc<dyn Full>) {
     assert_eq!(stored(&store, "acme").await, []);
 }
 
-/// Ended as it is entered, withdrawn from the queue, and stopped.
+/// Runs that end when they are entered, are withdrawn from the queue, or are stopped.
 pub async fn tm_13_every_way_to_end_is_counted(store: Arc<dyn Full>) {
     let (kit, busy) = (Kit::new(&store), agent("a"));
     let stop = || Input::Stopped { reason: String::new(), streamed: StreamedText::default() };
@@ -65,24 +65,24 @@ pub async fn tm_13_every_way_to_end_is_counted(store: Arc<dyn Full>) {
     assert_eq!(counted, ended);
 }
 
-/// A store that was not opened to count writes no row for it.
+/// A store that was not opened to count usage writes no row for it.
 pub async fn without_counting_an_end_leaves_nothing_to_count(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     kit.begin(&agent("a"), START).await;
-    kit.advance(&agent("a"), says("done"), START).await;
+    kit.advance(&agent("a"), final_reply("done"), START).await;
     assert_eq!(store.uncounted_usage(10).await.unwrap(), []);
 }
 
-/// The list and the sums change together: the second of two that read the same list adds nothing.
+/// The list and the sums change together: of two servers that read the same list, the second adds nothing.
 pub async fn tm_13_of_two_that_count_the_same_runs_one_adds_them(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     for name in ["a", "b"] {
         kit.begin(&agent(name), START).await;
-        kit.advance(&agent(name), says("done"), START).await;
+        kit.advance(&agent(name), final_reply("done"), START).await;
     }
     let counted = store.uncounted_usage(10).await.unwrap();
     let runs: Vec<_> = counted.iter().map(|counted| counted.run).collect();
-    // The sums of one key come in one row.
+    // The sums of one key are in one row.
     let mut row = rows(&counted).remove(0);
     row.sums.add(&counted[1].sums);
     let added = tokio::join!(store.add_usage(runs.clone(), vec![row.clone()]), store.add_usage(runs.clone(), vec![row.clone()]));
@@ -91,7 +91,7 @@ pub async fn tm_13_of_two_that_count_the_same_runs_one_adds_them(store: Arc<dyn 
     assert_eq!(stored(&store, "acme").await, [group(&row)]);
 }
 
-/// Sums are those of a tenant, of the days asked for, by what they are asked for.
+/// The sums of one tenant, for the given days, grouped as asked.
 pub async fn sums_are_grouped_as_they_are_asked_for(store: Arc<dyn Full>) {
     let row = |tenant: &str, day: u32, agent: &str, model: &str, input: u64| {
         let key = UsageKey { tenant: tenant.into(), day: Day(day), agent: agent.into(), model: model.into(), node: NodeId(u64::from(day)) };
@@ -122,7 +122,7 @@ pub async fn sums_are_grouped_as_they_are_asked_for(store: Arc<dyn Full>) {
     assert_eq!(read(by_both).await, expected);
 }
 
-/// Content is measured where it is stored, in stretches that follow each other.
+/// Stored content is measured in ranges of items that follow each other.
 pub async fn tm_13_stored_bytes_are_those_of_each_tenant(store: Arc<dyn Full>) {
     let kit = Kit::new(&store);
     kit.begin(&agent("a"), START).await;

@@ -1,8 +1,8 @@
-//! Says once that a connection is gone, and once that it is back.
+//! Logs once that a connection is lost, and once that it is back.
 
 use std::fmt::Display;
 
-/// A connection as the log knows it.
+/// The state of a connection, as it was logged last.
 pub(super) struct Link {
     what: &'static str,
     is_up: Option<bool>,
@@ -13,7 +13,7 @@ impl Link {
         Link { what, is_up: None }
     }
 
-    /// It works.
+    /// Records that the connection works.
     pub fn up(&mut self) {
         match self.is_up.replace(true) {
             Some(true) => {}
@@ -22,7 +22,7 @@ impl Link {
         }
     }
 
-    /// It does not.
+    /// Records that it does not.
     pub fn down(&mut self, why: impl Display) {
         match self.is_up.replace(false) {
             Some(false) => {}

@@ -1,7 +1,7 @@
 //! Doorbells between processes that share a store: NATS, and LISTEN/NOTIFY of PostgreSQL.
 //!
-//! Both carry the same few words ([`wire`]) from the same queue ([`waiting`]), which merges equal rings and drops what is too
-//! much. Neither is ever the record: what is lost here is found by the sweep, or by a reader that looks by itself.
+//! Both send the same messages ([`wire`]) from the same queue ([`waiting`]), which merges equal rings and drops those beyond its limit. A
+//! lost ring loses no work: the sweep finds it, or a reader that polls.
 
 mod link;
 mod nats;
@@ -17,29 +17,29 @@ use windlass_ports::{NodeId, Ring};
 pub use nats::{Nats, NatsError};
 pub use notify::{Notify, NotifyError};
 
-/// Rings that wait to be sent; more are dropped.
+/// Rings that wait to be sent. Further ones are dropped.
 const WAITING_MAX: usize = 4096;
-/// Rings that were heard and wait to be told; more are dropped.
-const HEARD_MAX: usize = 4096;
-/// Bytes of one message. PostgreSQL takes no more than 8000.
+/// Received rings that wait to be handled. Further ones are dropped.
+const RECEIVED_MAX: usize = 4096;
+/// The longest message in bytes. PostgreSQL takes no more than 8000.
 const BATCH_BYTES_MAX: usize = 7900;
-/// The pause after a message: what rings meanwhile goes out together. The first ring after a pause waits for nothing.
+/// The pause after a message, so that rings in quick succession are sent together. The first ring after a pause is sent at once.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Hands on what others rang. What nobody takes fast enough is dropped.
+/// Hands on the rings of other processes. Rings that the receiver does not take fast enough are dropped.
 #[derive(Clone)]
-struct Heard {
+struct RingForwarder {
     own: NodeId,
     rings: mpsc::Sender<Ring>,
 }
 
-impl Heard {
+impl RingForwarder {
     fn new(own: NodeId) -> (Self, mpsc::Receiver<Ring>) {
-        let (rings, heard) = mpsc::channel(HEARD_MAX);
-        (Heard { own, rings }, heard)
+        let (rings, received) = mpsc::channel(RECEIVED_MAX);
+        (RingForwarder { own, rings }, received)
     }
 
-    /// A message came, from anybody who can reach the bell: what makes no sense is nothing.
+    /// Handles a message. It may come from anyone who can reach the subject or channel, so that an invalid one is ignored.
     fn message(&self, message: &[u8]) {
         let Some((from, rings)) = wire::decode(message) else {
             return tracing::debug!(bytes = message.len(), "a message on the bell makes no sense");

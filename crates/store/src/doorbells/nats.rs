@@ -1,7 +1,7 @@
-//! NATS, core only: rings between processes on `<prefix>.bell`, and the outbox on `<prefix>.<tenant>.<subject>`.
+//! NATS core: rings between processes on `<prefix>.bell`, and the outbox on `<prefix>.<tenant>.<subject>`.
 //!
-//! NATS need not be there when the server starts, nor stay: the client goes on trying. A page counts as published only when a
-//! message sent behind it, on the same connection, has come back, and nothing was refused meanwhile.
+//! NATS may be absent when the server starts, or later: the client keeps trying to connect. A page of the outbox counts as published only
+//! when a message that was sent after it on the same connection has come back, and nothing was refused meanwhile.
 
 mod address;
 mod message;
@@ -24,29 +24,29 @@ use tokio::{
 };
 use windlass_ports::{Doorbell, NodeId, Published, Publisher, Ring};
 
-use super::{Heard, PAUSE, link::Link, waiting::Waiting};
+use super::{PAUSE, RingForwarder, link::Link, waiting::Waiting};
 use address::Address;
 
-/// How long a page may take to be confirmed.
+/// How long the confirmation of a page may take.
 const CONFIRM_MAX: Duration = Duration::from_secs(10);
-/// How often a silent connection is asked whether it is there; two answers may be missing.
+/// The interval of pings on a silent connection. After two pings without an answer it counts as broken.
 const PING_PAUSE: Duration = Duration::from_secs(10);
-/// The longest pause between two tries to connect.
-const TRY_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Messages of others that wait to be read; more are dropped.
+/// The longest pause between two attempts to connect.
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Received messages that wait to be read. Further ones are dropped.
 const MESSAGES_MAX: usize = 1024;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 const LOST: &str = "the connection to NATS was lost on the way";
 
-/// NATS cannot be used as it is configured.
+/// NATS can't be used with this configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum NatsError {
-    /// The address is none. It may have a password in it, so that it is not repeated.
+    /// The address is invalid. It is not repeated, because it may have a password.
     #[error("this is not the address of a NATS server, such as nats://127.0.0.1:4222: {0}")]
     Address(String),
-    /// The client does not start.
+    /// The client can't start.
     #[error("the NATS client does not start: {0}")]
     Client(String),
 }
@@ -59,16 +59,16 @@ pub struct Nats {
     pages: Mutex<Pages>,
     connection: Arc<Connection>,
     tasks: [JoinHandle<()>; 2],
-    /// The client's thread runs until this is dropped.
+    /// The client's thread ends when this is dropped.
     _thread: oneshot::Sender<()>,
 }
 
 /// Confirms pages, one at a time.
 struct Pages {
-    /// Where this connection hears itself.
+    /// The subscription on which this connection receives its own messages.
     echo: Subscriber,
     subject: String,
-    /// The number of the last echo, so that one that comes late confirms no other page.
+    /// The number of the last echo. An older echo that arrives late confirms no other page.
     last: u64,
 }
 
@@ -91,7 +91,7 @@ impl Pages {
 }
 
 impl Nats {
-    /// Connects in the background. What other nodes ring comes out of the receiver.
+    /// Connects in the background. The receiver gives the rings of other nodes.
     pub async fn connect(url: &str, prefix: &str, node: NodeId) -> Result<(Arc<Self>, mpsc::Receiver<Ring>), NatsError> {
         let address = Address::parse(url).map_err(NatsError::Address)?;
         let bell = format!("{prefix}.bell");
@@ -103,13 +103,13 @@ impl Nats {
         let echo = client.subscribe(subject.clone()).await.map_err(|error| failed(&error))?;
         let bells = client.subscribe(bell.clone()).await.map_err(|error| failed(&error))?;
         let waiting = Arc::new(Waiting::default());
-        let (heard, rings) = Heard::new(node);
-        let tasks = [tokio::spawn(listen(bells, heard)), tokio::spawn(ring(client.clone(), bell, node, waiting.clone()))];
+        let (forwarder, rings) = RingForwarder::new(node);
+        let tasks = [tokio::spawn(listen(bells, forwarder)), tokio::spawn(ring(client.clone(), bell, node, waiting.clone()))];
         let pages = Mutex::new(Pages { echo, subject, last: 0 });
         Ok((Arc::new(Nats { client, prefix: prefix.to_owned(), waiting, pages, connection, tasks, _thread: thread }), rings))
     }
 
-    /// How often a connection was made. While it stays the same, nothing that was sent can have been lost on the way.
+    /// How often a connection was made. While the number stays the same, nothing that was sent can have been lost with a connection.
     fn connects(&self) -> u64 {
         self.client.statistics().connects.load(Ordering::Relaxed)
     }
@@ -128,16 +128,16 @@ impl Nats {
                 message::check(published, &error)?;
             }
         }
-        // The server says what it refuses before it handles what comes behind it, but the client hands a refusal to another task
-        // than it is itself. That one has run before the client reads again, which it must for the second echo.
+        // The server reports a refusal before it handles the next message, but the client hands the refusal to another task. That task has
+        // run before the client reads again, which the second echo requires.
         for _ in 0..2 {
             pages.handled(&self.client, &mut broken).await?;
         }
-        // An echo over a new connection says nothing of what went into the old one.
+        // An echo over a new connection proves nothing about what was sent over the old one.
         if self.connects() != connects {
             return Err(LOST.to_owned());
         }
-        // Nobody says which message of a page was refused in the end, so that the whole page stays.
+        // The server does not say which message of a page it refused, so the whole page stays in the outbox.
         match refused.has_changed() {
             Ok(false) => Ok(()),
             _ => Err(format!("NATS refuses something: {}", *refused.borrow())),
@@ -163,7 +163,7 @@ impl Publisher for Nats {
         match tokio::time::timeout(CONFIRM_MAX, self.send(messages)).await {
             Ok(sent) => sent,
             Err(_) => {
-                // A connection that takes everything and answers nothing may be dead without knowing it.
+                // A connection that accepts everything and answers nothing may be broken without an error.
                 let _ = tokio::time::timeout(PAUSE, self.client.force_reconnect()).await;
                 Err("NATS does not answer".to_owned())
             }
@@ -174,15 +174,15 @@ impl Publisher for Nats {
 /// Connects on a thread of its own, where the client's tasks run one at a time, in the order in which they were woken.
 async fn connect_alone(options: ConnectOptions, servers: Vec<ServerAddr>) -> Result<(Client, oneshot::Sender<()>), BoxError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (tell, told) = oneshot::channel();
+    let (reply, connected) = oneshot::channel();
     let (life, over) = oneshot::channel();
     let run = async move {
-        // Nobody hears of it if nobody waits any more; then it is over, too.
-        let _ = tell.send(options.connect(servers).await);
+        // Without a receiver the caller has given up, and the connection ends, too.
+        let _ = reply.send(options.connect(servers).await);
         let _ = over.await;
     };
     std::thread::Builder::new().name("nats".to_owned()).spawn(move || runtime.block_on(run))?;
-    Ok((told.await??, life))
+    Ok((connected.await??, life))
 }
 
 fn options(prefix: &str, connection: Arc<Connection>) -> ConnectOptions {
@@ -191,24 +191,24 @@ fn options(prefix: &str, connection: Arc<Connection>) -> ConnectOptions {
         .retry_on_initial_connect()
         .ping_interval(PING_PAUSE)
         .subscription_capacity(MESSAGES_MAX)
-        // Whoever may use everything below the prefix needs no other permission.
+        // A user that may use everything below the prefix needs no further permission.
         .custom_inbox_prefix(format!("{prefix}._echo"))
-        .reconnect_delay_callback(|tries| TRY_PAUSE_MAX.min(Duration::from_millis(1 << tries.min(10))))
+        .reconnect_delay_callback(|attempts| RETRY_PAUSE_MAX.min(Duration::from_millis(1 << attempts.min(10))))
         .event_callback(move |event| {
-            connection.tell(&event);
+            connection.handle_event(&event);
             std::future::ready(())
         })
 }
 
-/// What the client tells of its connection.
+/// What the client's events show of its connection.
 struct Connection {
     link: std::sync::Mutex<Link>,
-    /// The subject of rings as the server quotes it.
+    /// The subject of rings, as the server quotes it.
     bell: String,
     refusals: AtomicU64,
     /// The last refusal of anything but a ring.
     refused: watch::Sender<String>,
-    /// Whoever waits for an answer over a connection that broke need not wait for long.
+    /// Notified when a connection breaks, so that waits for its answers end early.
     broken: watch::Sender<()>,
 }
 
@@ -223,8 +223,8 @@ impl Connection {
         }
     }
 
-    /// Writes the log: a server that is gone for hours is worth two lines. Tells whoever waits.
-    fn tell(&self, event: &Event) {
+    /// Writes the log, two lines even if a server is gone for hours. Notifies those that wait for an answer.
+    fn handle_event(&self, event: &Event) {
         let mut link = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             Event::Connected => {
@@ -237,14 +237,14 @@ impl Connection {
             }
             Event::ClientError(error) => link.down(error),
             Event::ServerError(error) => {
-                // A user without a permission would get one for every message.
+                // A user without a permission would cause one event for every message.
                 if self.refusals.fetch_add(1, Ordering::Relaxed) == 0 {
                     tracing::warn!(%error, "NATS refuses something");
                 }
-                // A ring is for now or for nobody: that one was refused says nothing of a page.
-                let words = error.to_string();
-                if !words.contains(&self.bell) {
-                    self.refused.send_replace(words);
+                // A ring has no confirmation: its refusal says nothing about a page.
+                let text = error.to_string();
+                if !text.contains(&self.bell) {
+                    self.refused.send_replace(text);
                 }
             }
             Event::LameDuckMode | Event::Draining | Event::Closed | Event::SlowConsumer(_) => {}
@@ -252,9 +252,9 @@ impl Connection {
     }
 }
 
-async fn listen(mut bells: Subscriber, heard: Heard) {
+async fn listen(mut bells: Subscriber, forwarder: RingForwarder) {
     while let Some(message) = bells.next().await {
-        heard.message(&message.payload);
+        forwarder.message(&message.payload);
     }
 }
 
@@ -262,7 +262,7 @@ async fn ring(client: Client, bell: String, node: NodeId, waiting: Arc<Waiting>)
     loop {
         let message = waiting.take(node).await;
         if client.connection_state() != State::Connected {
-            // A ring is for now or for nobody: what is missed is found without it.
+            // Rings only matter at once: what is missed is found by the sweep.
             waiting.clear();
         } else if let Err(error) = client.publish(bell.clone(), message.into()).await {
             tracing::debug!(%error, "a ring was lost");

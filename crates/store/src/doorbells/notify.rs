@@ -1,7 +1,7 @@
-//! LISTEN/NOTIFY: rings between processes over the PostgreSQL they share.
+//! LISTEN/NOTIFY: rings between processes over the PostgreSQL database that they share.
 //!
-//! One connection listens, another one rings, both beside those of the store: a NOTIFY inside a committing transaction would
-//! make all commits wait for one lock. Both connections come back by themselves.
+//! One connection listens and another one rings, both separate from those of the store: a NOTIFY inside a committing transaction would make
+//! all commits wait for one lock. Both connections are made again after they break.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,19 +10,19 @@ use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_postgres::{AsyncMessage, Client, Statement};
 use windlass_ports::{Doorbell, NodeId, Ring};
 
-use super::{Heard, PAUSE, link::Link, waiting::Waiting};
+use super::{PAUSE, RingForwarder, link::Link, waiting::Waiting};
 use crate::postgres::Endpoint;
 
 const CHANNEL: &str = "windlass";
-/// How long a connection may take, and how long a ring.
+/// How long a connection attempt may take, and how long a ring.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// When a silent connection is asked whether it is there.
+/// When a silent connection is checked.
 const KEEPALIVE: Duration = Duration::from_secs(15);
-/// The first and the longest pause between two tries to connect.
-const TRY_PAUSE: Duration = Duration::from_millis(50);
-const TRY_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// The first and the longest pause between two attempts to connect.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// The database's address is none. It may have a password in it, so that it is not repeated.
+/// The address of the database is invalid. It is not repeated, because it may have a password.
 #[derive(Debug, thiserror::Error)]
 #[error("this is not the address of a PostgreSQL database, such as postgres://user@host/db: {0}")]
 pub struct NotifyError(String);
@@ -34,13 +34,13 @@ pub struct Notify {
 }
 
 impl Notify {
-    /// Connects in the background. What other nodes ring comes out of the receiver.
+    /// Connects in the background. The receiver gives the rings of other nodes.
     pub fn connect(url: &str, node: NodeId) -> Result<(Arc<Self>, mpsc::Receiver<Ring>), NotifyError> {
         let mut endpoint = Endpoint::read(url).map_err(|error| NotifyError(error.to_string()))?;
         endpoint.config.application_name("windlass doorbell").connect_timeout(ANSWER_MAX).keepalives_idle(KEEPALIVE);
         let waiting = Arc::new(Waiting::default());
-        let (heard, rings) = Heard::new(node);
-        let tasks = [tokio::spawn(listen(endpoint.clone(), heard)), tokio::spawn(ring(endpoint, node, waiting.clone()))];
+        let (forwarder, rings) = RingForwarder::new(node);
+        let tasks = [tokio::spawn(listen(endpoint.clone(), forwarder)), tokio::spawn(ring(endpoint, node, waiting.clone()))];
         Ok((Arc::new(Notify { waiting, tasks }), rings))
     }
 }
@@ -57,27 +57,27 @@ impl Doorbell for Notify {
     }
 }
 
-/// Pauses that grow while nothing works.
+/// Backoff: pauses that grow with every failure.
 struct Pauses(Duration);
 
 impl Pauses {
     fn new() -> Self {
-        Pauses(TRY_PAUSE)
+        Pauses(RETRY_PAUSE)
     }
 
     async fn pause(&mut self) {
         tokio::time::sleep(self.0).await;
-        self.0 = (self.0 * 2).min(TRY_PAUSE_MAX);
+        self.0 = (self.0 * 2).min(RETRY_PAUSE_MAX);
     }
 }
 
-async fn listen(endpoint: Endpoint, heard: Heard) {
+async fn listen(endpoint: Endpoint, forwarder: RingForwarder) {
     let mut link = Link::new("LISTEN");
     let mut pauses = Pauses::new();
     loop {
-        let why = match listen_once(&endpoint, &heard, &mut link, &mut pauses).await {
+        let why = match listen_once(&endpoint, &forwarder, &mut link, &mut pauses).await {
             Ok(()) => "the connection was closed".to_owned(),
-            Err(error) => words(&error),
+            Err(error) => error_text(&error),
         };
         link.down(why);
         pauses.pause().await;
@@ -85,7 +85,12 @@ async fn listen(endpoint: Endpoint, heard: Heard) {
 }
 
 /// Listens until the connection ends.
-async fn listen_once(endpoint: &Endpoint, heard: &Heard, link: &mut Link, pauses: &mut Pauses) -> Result<(), tokio_postgres::Error> {
+async fn listen_once(
+    endpoint: &Endpoint,
+    forwarder: &RingForwarder,
+    link: &mut Link,
+    pauses: &mut Pauses,
+) -> Result<(), tokio_postgres::Error> {
     let (client, mut messages) = endpoint.listener().await?;
     let listen = format!("LISTEN {CHANNEL}");
     let listening = client.batch_execute(&listen);
@@ -100,7 +105,7 @@ async fn listen_once(endpoint: &Endpoint, heard: &Heard, link: &mut Link, pauses
                 link.up();
             }
             message = messages.next() => match message {
-                Some(Ok(AsyncMessage::Notification(note))) => heard.message(note.payload().as_bytes()),
+                Some(Ok(AsyncMessage::Notification(notification))) => forwarder.message(notification.payload().as_bytes()),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error),
                 None => return Ok(()),
@@ -109,7 +114,7 @@ async fn listen_once(endpoint: &Endpoint, heard: &Heard, link: &mut Link, pauses
     }
 }
 
-/// A connection that rings.
+/// A connection for sending rings.
 struct Bell {
     client: Client,
     notify: Statement,
@@ -128,14 +133,12 @@ async fn ring(endpoint: Endpoint, node: NodeId, waiting: Arc<Waiting>) {
                 tokio::time::sleep(PAUSE).await;
             }
             failed => {
-                link.down(
-                    failed.map_or_else(
-                        |_| "it does not answer".to_owned(),
-                        |sent| sent.err().map_or_else(String::new, |error| words(&error)),
-                    ),
-                );
+                link.down(failed.map_or_else(
+                    |_| "it does not answer".to_owned(),
+                    |sent| sent.err().map_or_else(String::new, |error| error_text(&error)),
+                ));
                 bell = None;
-                // A ring is for now or for nobody: what is missed is found without it.
+                // Rings only matter at once: what is missed is found by the sweep.
                 waiting.clear();
                 pauses.pause().await;
             }
@@ -152,14 +155,14 @@ async fn send(endpoint: &Endpoint, bell: &mut Option<Bell>, message: &str) -> Re
 }
 
 async fn connect(endpoint: &Endpoint) -> Result<Bell, tokio_postgres::Error> {
-    // Its end is noticed by the next ring.
+    // The next ring notices if the connection has ended.
     let client = endpoint.client().await?;
     let notify = client.prepare("SELECT pg_notify($1, $2)").await?;
     Ok(Bell { client, notify })
 }
 
-/// An error with what it comes from: the outermost one says little.
-fn words(error: &tokio_postgres::Error) -> String {
+/// An error with its sources, because the outermost one says little.
+fn error_text(error: &tokio_postgres::Error) -> String {
     match std::error::Error::source(error) {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),

@@ -1,4 +1,4 @@
-//! Rings on their way out: equal ones are one, and too many are dropped.
+//! The queue of outgoing rings. Equal rings are merged, and rings beyond a limit are dropped.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -13,7 +13,7 @@ use super::{
     wire::{Batch, encode},
 };
 
-/// The queue between whoever rings and the task that sends.
+/// The queue between the callers that ring and the task that sends.
 #[derive(Default)]
 pub(super) struct Waiting {
     rings: Mutex<Rings>,
@@ -46,7 +46,7 @@ impl Waiting {
         }
     }
 
-    /// Forgets everything: nobody can be reached.
+    /// Drops all rings, because no other process can be reached.
     pub fn clear(&self) {
         *self.rings.lock().unwrap_or_else(PoisonError::into_inner) = Rings::default();
     }
@@ -57,7 +57,7 @@ impl Waiting {
         let mut taken = 0;
         while let Some(ring) = rings.order.front() {
             let has_room = batch.add(&encode(ring));
-            // A ring that fits into no message at all would stand in the way for ever.
+            // A ring that fits into no message would block the queue for ever.
             if !has_room && taken > 0 {
                 break;
             }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_fits_nowhere_stops_nobody() {
+    async fn a_ring_that_fits_no_message_blocks_no_other() {
         let waiting = Waiting::default();
         waiting.put(ring(&"x".repeat(9000)));
         waiting.put(ring("a"));

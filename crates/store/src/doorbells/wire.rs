@@ -7,10 +7,10 @@ use windlass_ports::{NodeId, Ring};
 
 use super::BATCH_BYTES_MAX;
 
-/// Bytes of a name; a longer one was not rung by us.
+/// The longest name, in bytes. Windlass rings no longer one.
 const NAME_BYTES_MAX: usize = 1024;
 
-/// One ring. It becomes part of a message.
+/// Encodes one ring, as a part of a message.
 pub(super) fn encode(ring: &Ring) -> String {
     let (kind, tenant, name) = match ring {
         Ring::Agent(key) => ("agent", &key.tenant, Cow::Borrowed(key.agent.as_str())),
@@ -32,7 +32,7 @@ impl Batch {
         Batch { text: format!("[{},[", from.0), is_empty: true }
     }
 
-    /// Adds a ring; says whether there was room for it.
+    /// Adds a ring. Returns whether there was room for it.
     pub fn add(&mut self, ring: &str) -> bool {
         const COMMA_AND_END: usize = 3;
         if self.text.len() + ring.len() + COMMA_AND_END > BATCH_BYTES_MAX {
@@ -45,15 +45,14 @@ impl Batch {
         true
     }
 
-    /// The message; `None` if it says nothing.
+    /// The message; `None` if it has no rings.
     pub fn finish(mut self) -> Option<String> {
         self.text.push_str("]]");
         (!self.is_empty).then_some(self.text)
     }
 }
 
-/// Reads a message: who sent it, and what it rings for. Kinds of rings that are not known are left out: a newer version may have
-/// more of them.
+/// Decodes a message: its sender and its rings. Unknown kinds of rings are left out, because a newer version may have more of them.
 pub(super) fn decode(message: &[u8]) -> Option<(NodeId, Vec<Ring>)> {
     if message.len() > BATCH_BYTES_MAX {
         return None;
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_nothing() {
+    fn an_invalid_message_is_ignored() {
         let long = format!("[1,[[\"agent\",\"t\",\"{}\"]]]", "x".repeat(2000));
         let huge = format!("[1,[{}]]", vec!["[\"agent\",\"t\",\"a\"]"; 1000].join(","));
         for text in ["", "x", "[]", "{}", "null", "[1]", "[-1,[]]", "[1,[[\"agent\",\"t\"]]]", "[1,[[1,2,3]]]", "[1,[]]x", &huge] {

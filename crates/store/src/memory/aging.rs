@@ -1,4 +1,4 @@
-//! The walk over runs that may be old enough to be erased, in memory.
+//! The scan for runs that are old enough to be erased, in memory.
 
 use std::{
     collections::BTreeSet,

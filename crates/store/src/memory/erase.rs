@@ -1,4 +1,4 @@
-//! What is erased of the tables, and when.
+//! What is erased from the tables, and when.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,16 @@ use windlass_kernel::{BoxId, CallNumber, ItemId, RunId, Tenant, Timestamp};
 use windlass_ports::MessageId;
 
 use super::writes::MemoryRows;
-use crate::rows::{CallRow, Erasure, NO_MANIFEST, Outcome};
+use crate::rows::{CallRow, Erasure, NO_MANIFEST, Result};
 
 impl MemoryRows {
-    /// Runs whose time to be erased has come, oldest first.
-    pub(super) fn erasable(&self, now: Timestamp, limit: usize) -> Outcome<Vec<(Tenant, RunId)>> {
+    /// Runs whose time to be erased has passed, oldest first.
+    pub(super) fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>> {
         let due = self.erasable.range(..).take_while(|((at, _), _)| *at <= now).take(limit);
         Ok(due.map(|((_, run), tenant)| (tenant.clone(), *run)).collect())
     }
 
-    pub(super) fn erase(&mut self, erasure: &Erasure) -> Outcome<()> {
+    pub(super) fn erase(&mut self, erasure: &Erasure) -> Result<()> {
         let run = erasure.run;
         let mut items = self.erase_boxes(&erasure.gone);
         items.extend(self.erase_calls(run));
@@ -40,7 +40,7 @@ impl MemoryRows {
         self.box_rows.range((id, i64::MIN)..=(id, i64::MAX)).map(|(key, item)| (*key, *item)).collect()
     }
 
-    /// Returns the items that were their own: copies of what parents have stand below zero.
+    /// Returns the items that belonged to the boxes. Items at positions below zero are copies from the parents.
     pub(super) fn erase_boxes(&mut self, gone: &[BoxId]) -> BTreeSet<ItemId> {
         let mut items = BTreeSet::new();
         for id in gone {
@@ -63,7 +63,7 @@ impl MemoryRows {
         calls.into_iter().flat_map(|row| [Some(row.item), row.result]).flatten().collect()
     }
 
-    fn erase_messages(&mut self, erasure: &Erasure) -> Outcome<Vec<ItemId>> {
+    fn erase_messages(&mut self, erasure: &Erasure) -> Result<Vec<ItemId>> {
         let agent = &erasure.agent;
         let all = self.inbox.range((agent.clone(), MessageId(0))..=(agent.clone(), MessageId(u64::MAX)));
         let of_run: Vec<(MessageId, Option<ItemId>)> =

@@ -1,12 +1,12 @@
-//! Erasing a tenant whole. In memory one batch is enough.
+//! Erasing a whole tenant. In memory one batch is enough.
 
 use windlass_kernel::Tenant;
 use windlass_ports::{RunStatus, TenantErasure};
 
 use super::{table::Table, writes::MemoryRows};
-use crate::rows::{Outcome, Reads};
+use crate::rows::{Reads, Result};
 
-/// Removes the rows that are a tenant's; how many there were.
+/// Removes the rows of a tenant. Returns how many there were.
 fn clear<K: Ord + Clone, V: Clone>(table: &mut Table<K, V>, is_own: impl Fn(&K, &V) -> bool) -> u64 {
     let keys: Vec<K> = table.range(..).filter(|(key, value)| is_own(key, value)).map(|(key, _)| key.clone()).collect();
     keys.iter().for_each(|key| table.remove(key));
@@ -14,7 +14,7 @@ fn clear<K: Ord + Clone, V: Clone>(table: &mut Table<K, V>, is_own: impl Fn(&K, 
 }
 
 impl MemoryRows {
-    pub(super) fn erase_tenant(&mut self, tenant: &Tenant) -> Outcome<TenantErasure> {
+    pub(super) fn erase_tenant(&mut self, tenant: &Tenant) -> Result<TenantErasure> {
         let open = self.open_runs(tenant)?;
         if open > 0 {
             return Ok(TenantErasure::OpenRuns(open));

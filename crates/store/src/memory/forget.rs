@@ -1,4 +1,4 @@
-//! Runs that leave nothing behind: where they are the only ones, memory must not grow with every run there ever was.
+//! Forgetting runs without a trace: where memory has no other runs, it must not grow with every run that ever existed.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use super::{
     MemoryStore,
     writes::{MemoryRows, count},
 };
-use crate::rows::{NO_MANIFEST, Outcome, Rows, RunRow};
+use crate::rows::{NO_MANIFEST, Result, Rows, RunRow};
 
 impl MemoryStore {
-    /// Forgets a run that has ended, with its skeleton. What other runs read stays until they are forgotten too.
-    pub(crate) fn forget(&self, tenant: &Tenant, run: RunId) -> Outcome<()> {
+    /// Deletes an ended run with its skeleton. Content that other runs read stays until they are forgotten, too.
+    pub(crate) fn forget(&self, tenant: &Tenant, run: RunId) -> Result<()> {
         self.write(|rows| match rows.runs.get(&run).cloned() {
             Some(row) if row.brief.agent.tenant == *tenant && row.brief.status == RunStatus::Ended => {
                 rows.forget(&row);
@@ -23,36 +23,36 @@ impl MemoryStore {
         })
     }
 
-    /// Whether a run is here.
-    pub(crate) fn has_run(&self, run: RunId) -> Outcome<bool> {
+    /// Whether a run exists.
+    pub(crate) fn has_run(&self, run: RunId) -> Result<bool> {
         self.read(|rows| Ok(rows.runs.get(&run).is_some()))
     }
 
-    /// Whether a run is here, and that agent's.
-    pub(crate) fn has_run_of(&self, run: RunId, agent: &AgentKey) -> Outcome<bool> {
+    /// Whether a run exists and belongs to the agent.
+    pub(crate) fn has_run_of(&self, run: RunId, agent: &AgentKey) -> Result<bool> {
         self.read(|rows| Ok(rows.runs.get(&run).is_some_and(|row| row.brief.agent == *agent)))
     }
 
-    /// Whether a box is here.
-    pub(crate) fn has_box(&self, id: BoxId) -> Outcome<bool> {
+    /// Whether a box exists.
+    pub(crate) fn has_box(&self, id: BoxId) -> Result<bool> {
         self.read(|rows| Ok(rows.boxes.get(&id).is_some()))
     }
 
-    /// Bytes of content.
-    pub(crate) fn bytes(&self) -> Outcome<u64> {
+    /// The bytes of all content.
+    pub(crate) fn bytes(&self) -> Result<u64> {
         self.read(|rows| Ok(rows.bytes))
     }
 
-    /// Rows of all tables.
+    /// The number of rows in all tables.
     #[cfg(test)]
     pub(crate) fn rows(&self) -> usize {
         self.write(|rows| Ok(rows.count())).unwrap()
     }
 
-    /// Notes that a run elsewhere takes over the calls of one that is here. If another has, it is returned.
-    pub(crate) fn give_calls(&self, tenant: &Tenant, left: RunId, to: RunId) -> Outcome<Option<RunId>> {
+    /// Records that a run of another store inherits the calls of a run here. If a run has inherited them before, it is returned.
+    pub(crate) fn give_calls(&self, tenant: &Tenant, abandoned: RunId, to: RunId) -> Result<Option<RunId>> {
         self.write(|rows| {
-            let key = (tenant.clone(), left);
+            let key = (tenant.clone(), abandoned);
             if let Some(taker) = rows.takers.get(&key).filter(|taker| **taker != to) {
                 return Ok(Some(*taker));
             }
@@ -61,22 +61,22 @@ impl MemoryStore {
         })
     }
 
-    /// The run did not come into being that was to take over the calls.
-    pub(crate) fn take_calls_back(&self, tenant: &Tenant, left: RunId) -> Outcome<()> {
+    /// Undoes `give_calls`, because the run that was to inherit the calls was not recorded.
+    pub(crate) fn undo_give_calls(&self, tenant: &Tenant, abandoned: RunId) -> Result<()> {
         self.write(|rows| {
-            rows.takers.remove(&(tenant.clone(), left));
+            rows.takers.remove(&(tenant.clone(), abandoned));
             Ok(())
         })
     }
 
-    /// The follow-up of a run is over, here or elsewhere.
-    pub(crate) fn release(&self, tenant: &Tenant, run: RunId, now: Timestamp) -> Outcome<()> {
+    /// Records that the follow-up of a run has ended, in this store or another one.
+    pub(crate) fn release(&self, tenant: &Tenant, run: RunId, now: Timestamp) -> Result<()> {
         self.write(|rows| rows.release_run(tenant, run, now))
     }
 
-    /// Who takes over a run's calls, here or elsewhere.
-    pub(crate) fn taker(&self, tenant: &Tenant, left: RunId) -> Outcome<Option<RunId>> {
-        self.read(|rows| Ok(rows.takers.get(&(tenant.clone(), left)).copied()))
+    /// The run that inherited a run's calls, in this store or another one.
+    pub(crate) fn taker(&self, tenant: &Tenant, abandoned: RunId) -> Result<Option<RunId>> {
+        self.read(|rows| Ok(rows.takers.get(&(tenant.clone(), abandoned)).copied()))
     }
 }
 
@@ -109,21 +109,21 @@ impl MemoryRows {
         self.ordinals.remove(&(agent.clone(), row.brief.ordinal));
         self.heads.remove(agent);
         self.takers.remove(&(tenant.clone(), run));
-        row.takes.into_iter().for_each(|left| self.takers.remove(&(tenant.clone(), left)));
+        row.takes.into_iter().for_each(|abandoned| self.takers.remove(&(tenant.clone(), abandoned)));
         if let Some(key) = &row.dedupe {
             self.dedupes.remove(&(tenant.clone(), key.clone()));
         }
         self.erase_answers(run, tenant);
         let numbers: Vec<_> = self.journal.range((run, 0)..=(run, u64::MAX)).map(|(key, _)| *key).collect();
         numbers.iter().for_each(|key| self.journal.remove(key));
-        let words: Vec<_> = self.deltas.range((run, 0)..=(run, u32::MAX)).map(|(key, _)| *key).collect();
-        words.iter().for_each(|key| self.deltas.remove(key));
+        let batches: Vec<_> = self.deltas.range((run, 0)..=(run, u32::MAX)).map(|(key, _)| *key).collect();
+        batches.iter().for_each(|key| self.deltas.remove(key));
         if row.manifest != NO_MANIFEST {
             self.release_manifest(tenant, row.manifest);
         }
     }
 
-    /// Drops a box that belongs to no run and that none is made from, then its parent if that is so of it by now.
+    /// Deletes a box that belongs to no run and that no box is made from. Then the same for its parent.
     fn drop_free_boxes(&mut self, from: BoxId) {
         let mut next = Some(from);
         while let Some(id) = next.take() {

@@ -1,4 +1,4 @@
-//! The statements that lists are read with, in memory: every table is sorted, and a list is a walk over the runs.
+//! The statements for lists, in memory: every table is sorted, and a list is a scan over the runs.
 
 use std::ops::Bound::{Excluded, Unbounded};
 
@@ -7,10 +7,10 @@ use windlass_kernel::{AgentName, BoxId, ItemKind, Tenant};
 use windlass_ports::{AgentSummary, INSTRUCTION_BYTES_MAX, INSTRUCTION_ITEMS_MAX, RUNS_COUNTED_MAX, RunScan, RunSet, RunStatus};
 
 use super::writes::MemoryRows;
-use crate::rows::{ListReads, Outcome, RunRow};
+use crate::rows::{ListReads, Result, RunRow};
 
 impl ListReads for MemoryRows {
-    fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Outcome<Vec<RunRow>> {
+    fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Result<Vec<RunRow>> {
         let older = self.runs.range((Unbounded, scan.below.map_or(Unbounded, Excluded))).rev().map(|(_, row)| row);
         let is_in_set = |row: &&RunRow| match &scan.set {
             RunSet::All => !row.unlisted,
@@ -21,7 +21,7 @@ impl ListReads for MemoryRows {
         Ok(wanted.take(scan.limit).cloned().collect())
     }
 
-    fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Outcome<Vec<AgentSummary>> {
+    fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Result<Vec<AgentSummary>> {
         let listed = self.runs.range(..).map(|(_, row)| row).filter(|row| row.brief.agent.tenant == *tenant && !row.unlisted);
         let mut agents: std::collections::BTreeMap<&AgentName, AgentSummary> = std::collections::BTreeMap::new();
         for row in listed {
@@ -33,7 +33,7 @@ impl ListReads for MemoryRows {
         Ok(agents.into_values().take(limit).collect())
     }
 
-    fn instruction(&self, tenant: &Tenant, id: BoxId) -> Outcome<Option<Bytes>> {
+    fn instruction(&self, tenant: &Tenant, id: BoxId) -> Result<Option<Bytes>> {
         let last = self.box_rows.range((id, 0)..=(id, i64::MAX)).rev().take(INSTRUCTION_ITEMS_MAX);
         let mut items = last.filter_map(|(_, item)| self.items.get(item)).filter(|(whose, _)| whose == tenant).map(|(_, row)| row);
         let found = items.find(|row| row.kind == ItemKind::Instruction);

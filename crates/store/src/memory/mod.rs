@@ -1,4 +1,4 @@
-//! The store without a disk: for tests, and for trying things out. It keeps every promise but survival.
+//! A store without a disk, for tests and trials. It has every property except durability.
 
 mod aging;
 mod answers;
@@ -29,14 +29,14 @@ use windlass_ports::{
 
 use crate::{
     StoreOptions, edges, listing, reading,
-    rows::{ListReads, Outcome, Reads, RequestReads, RequestRows, Rows},
+    rows::{ListReads, Reads, RequestReads, RequestRows, Result, Rows},
     verbs,
 };
 use writes::MemoryRows;
 
 /// A store in memory.
 pub struct MemoryStore {
-    /// One verb at a time, like the one writer of a database. No verb waits for anything while it holds this.
+    /// One verb at a time, as with the one writer of SQLite. No verb waits for anything while it holds this lock.
     rows: Mutex<MemoryRows>,
     options: StoreOptions,
 }
@@ -47,12 +47,12 @@ impl MemoryStore {
         MemoryStore { rows: Mutex::new(MemoryRows::new()), options }
     }
 
-    /// The first node. Others take other numbers: nothing here gives them out.
+    /// The first node. Other nodes choose numbers of their own, because this store gives none out.
     pub fn node(&self) -> NodeId {
         NodeId(1)
     }
 
-    fn write<T>(&self, verb: impl FnOnce(&mut MemoryRows) -> Outcome<T>) -> Outcome<T> {
+    fn write<T>(&self, verb: impl FnOnce(&mut MemoryRows) -> Result<T>) -> Result<T> {
         let mut rows = self.lock()?;
         let outcome = verb(&mut rows);
         match &outcome {
@@ -62,17 +62,17 @@ impl MemoryStore {
         outcome
     }
 
-    fn read<T>(&self, question: impl FnOnce(&MemoryRows) -> Outcome<T>) -> Outcome<T> {
+    fn read<T>(&self, question: impl FnOnce(&MemoryRows) -> Result<T>) -> Result<T> {
         question(&*self.lock()?)
     }
 
-    /// Whether these runs are here and their usage is in no sum.
-    pub(crate) fn has_uncounted(&self, runs: &[RunId]) -> Outcome<bool> {
+    /// Whether these runs exist and their usage is in no sum.
+    pub(crate) fn has_uncounted(&self, runs: &[RunId]) -> Result<bool> {
         self.read(|rows| Ok(runs.iter().any(|run| rows.uncounted.get(run).is_some())))
     }
 
-    fn lock(&self) -> Outcome<std::sync::MutexGuard<'_, MemoryRows>> {
-        // A panic in a verb may have left half of it behind, and nothing here can tell.
+    fn lock(&self) -> Result<std::sync::MutexGuard<'_, MemoryRows>> {
+        // A panic in a verb may have left half of its changes, and the store can't know.
         self.rows.lock().map_err(|_| StoreError::Unavailable("a verb panicked in the memory store".into()))
     }
 }
@@ -91,8 +91,8 @@ impl Store for MemoryStore {
         self.write(|rows| verbs::commit(rows, self.options, &guard, &commit))
     }
 
-    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
-        self.write(|rows| verbs::announce(rows, &words))
+    async fn announce(&self, batch: Announcement) -> Result<(), StoreError> {
+        self.write(|rows| verbs::announce(rows, &batch))
     }
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
@@ -187,7 +187,7 @@ impl Store for MemoryStore {
     }
 
     fn record_reader(&self, record: ReaderRecord) {
-        // A store that lost its memory has nothing to record: the next verb says so.
+        // A store that failed has nothing to record: the next verb returns the error.
         let _ = self.write(|rows| rows.record_reader(&record));
     }
 

@@ -4,21 +4,21 @@ use windlass_kernel::{Tenant, Timestamp};
 use windlass_ports::{LostRequest, NodeId, OpenRequest, ReaderOutcome, ReaderRecord, RequestHash};
 
 use super::writes::{MemoryRows, must};
-use crate::rows::{Outcome, Reads, RequestReads, RequestRows};
+use crate::rows::{Reads, RequestReads, RequestRows, Result};
 
 impl RequestReads for MemoryRows {
-    fn open_requests(&self, tenant: &Tenant, hash: RequestHash) -> Outcome<Vec<OpenRequest>> {
+    fn open_requests(&self, tenant: &Tenant, hash: RequestHash) -> Result<Vec<OpenRequest>> {
         let all = self.requests.range(..).map(|(_, request)| request);
         Ok(all.filter(|request| request.tenant == *tenant && request.hash == hash).cloned().collect())
     }
 }
 
 impl MemoryRows {
-    pub(super) fn lost_requests(&self, node: NodeId, limit: usize) -> Outcome<Vec<LostRequest>> {
+    pub(super) fn lost_requests(&self, node: NodeId, limit: usize) -> Result<Vec<LostRequest>> {
         let mut lost = Vec::new();
         for (_, request) in self.requests.range(..) {
             if request.node != node && !self.lives(request.node)? && lost.len() < limit {
-                // Nothing here records when a node was lost. With the earliest time there is, every end counts as recent.
+                // The store does not record when a node was lost. With the earliest possible time, every end counts as recent.
                 let lost_at = self.runs.get(&request.run).map_or(Timestamp(0), |run| run.created_at);
                 lost.push(LostRequest { request: request.clone(), lost_at });
             }
@@ -36,11 +36,11 @@ impl MemoryRows {
 }
 
 impl RequestRows for MemoryRows {
-    fn insert_request(&mut self, request: &OpenRequest) -> Outcome<()> {
+    fn insert_request(&mut self, request: &OpenRequest) -> Result<()> {
         must(self.requests.insert((request.tenant.clone(), request.hash, request.run), request.clone()), "an open request")
     }
 
-    fn record_reader(&mut self, record: &ReaderRecord) -> Outcome<()> {
+    fn record_reader(&mut self, record: &ReaderRecord) -> Result<()> {
         let key = (record.request.tenant.clone(), record.request.hash, record.request.run);
         let Some(found) = self.requests.get(&key).filter(|found| found.node == record.request.node) else { return Ok(()) };
         match record.outcome {

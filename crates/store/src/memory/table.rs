@@ -1,10 +1,10 @@
-//! A sorted table that can take back what was done to it since the last commit.
+//! A sorted table that can undo what was done to it since the last commit.
 
 use std::{collections::BTreeMap, ops::RangeBounds};
 
 pub(super) struct Table<K, V> {
     rows: BTreeMap<K, V>,
-    /// What stood under each changed key, oldest change first.
+    /// The earlier value of each changed key, the oldest change first.
     undo: Vec<(K, Option<V>)>,
 }
 
@@ -26,7 +26,7 @@ impl<K: Ord + Clone, V: Clone> Table<K, V> {
         self.rows.len()
     }
 
-    /// False, and nothing changes, if the key stands already.
+    /// Returns false and changes nothing if the key exists already.
     pub(super) fn insert(&mut self, key: K, value: V) -> bool {
         if self.rows.contains_key(&key) {
             return false;

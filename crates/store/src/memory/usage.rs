@@ -7,18 +7,18 @@ use windlass_ports::{Day, ItemBytes, ItemScan, NodeId, RunUsage, UsageGroup, Usa
 
 use super::writes::{MemoryRows, must};
 use crate::{
-    rows::{Outcome, UsageRows},
+    rows::{Result, UsageRows},
     usage::{Uncounted, usage_of},
 };
 
 impl UsageRows for MemoryRows {
-    fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Outcome<()> {
+    fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Result<()> {
         must(self.uncounted.insert(run, (tenant.clone(), None)), "a run that is not counted")
     }
 }
 
 impl MemoryRows {
-    pub(super) fn uncounted_usage(&self, node: NodeId, limit: usize) -> Outcome<Vec<RunUsage>> {
+    pub(super) fn uncounted_usage(&self, node: NodeId, limit: usize) -> Result<Vec<RunUsage>> {
         let listed = self.uncounted.range(..).take(limit);
         let listed = listed.map(|(run, (tenant, model))| {
             let bytes = self.run_bytes(*run);
@@ -27,7 +27,7 @@ impl MemoryRows {
         usage_of(self, node, &listed.collect::<Vec<_>>())
     }
 
-    /// The bytes of a run's own items: those at positions below zero are copies of what parents have.
+    /// The bytes of a run's own items. Items at positions below zero are copies from the parents.
     fn run_bytes(&self, run: RunId) -> u64 {
         let boxes = self.runs.get(&run).map(|row| [row.context, row.output]);
         let keys = boxes.into_iter().flatten().flat_map(|id| self.box_keys(id));

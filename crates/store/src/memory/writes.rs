@@ -14,11 +14,11 @@ use windlass_ports::{
 
 use super::table::Table;
 use crate::rows::{
-    Announces, AnswerRow, BoxRow, CallMove, CallRow, ConversationRow, DeltaRow, Erasure, HeadRow, ItemRow, JournalRow, MessageRow, Outcome,
-    Rows, RunChange, RunRow, is_missing, is_report, stands_already,
+    Announces, AnswerRow, BoxRow, CallMove, CallRow, ConversationRow, DeltaRow, Erasure, HeadRow, ItemRow, JournalRow, MessageRow, Result,
+    Rows, RunChange, RunRow, existing_row, is_report, missing_row,
 };
 
-/// Where a waiting call stands in line: whose, of which tool, since when.
+/// The place of a waiting call in the order of claims: tenant, tool, time, run and number.
 pub(super) type Place = (Tenant, ToolName, Timestamp, RunId, CallNumber);
 
 pub(super) struct MemoryRows {
@@ -29,7 +29,7 @@ pub(super) struct MemoryRows {
     pub(super) takers: Table<(Tenant, RunId), RunId>,
     pub(super) erasable: Table<(Timestamp, RunId), Tenant>,
     pub(super) manifests: Table<(Tenant, [u8; 32]), Arc<Manifest>>,
-    /// How many runs have a manifest.
+    /// The number of runs that have a manifest.
     pub(super) pinned: Table<(Tenant, [u8; 32]), u32>,
     pub(super) open_runs: Table<Tenant, u32>,
     pub(super) journal: Table<(RunId, u64), JournalRow>,
@@ -43,27 +43,27 @@ pub(super) struct MemoryRows {
     pub(super) claim_keys: Table<(Tenant, String, RunId, CallNumber), ()>,
     pub(super) items: Table<ItemId, (Tenant, ItemRow)>,
     pub(super) boxes: Table<BoxId, BoxRow>,
-    /// How many boxes are made from one.
+    /// The number of boxes that are made from a box.
     pub(super) children: Table<BoxId, u32>,
-    /// Boxes whose run is forgotten.
+    /// Boxes whose run was forgotten.
     pub(super) ownerless: Table<BoxId, ()>,
     pub(super) box_rows: Table<(BoxId, i64), ItemId>,
     pub(super) conversations: Table<ConversationId, ConversationRow>,
     pub(super) conversation_parts: Table<(ConversationId, u64), Part>,
     pub(super) answers: Table<(Tenant, String), AnswerRow>,
-    /// Which of them are about a run.
+    /// The recorded answers about each run.
     pub(super) answers_of: Table<(RunId, Tenant, String), ()>,
     pub(super) requests: Table<(Tenant, RequestHash, RunId), OpenRequest>,
     pub(super) outbox: Table<u64, OutboxRow>,
     /// Ended runs that are in no sum, with the model of those that were erased.
     pub(super) uncounted: Table<RunId, (Tenant, Option<String>)>,
     pub(super) usage: Table<UsageKey, UsageSums>,
-    /// Until when each node lives. No verb writes it.
+    /// The end of each node's lease. Verbs do not write it.
     pub(super) nodes: BTreeMap<NodeId, Instant>,
-    /// Numbers are never used again, also not those of a verb that was rolled back.
+    /// Message numbers are never used again, not even those of a verb that was rolled back.
     last_message: u64,
     last_outbox: u64,
-    /// Bytes of content, and of what was committed of it.
+    /// Bytes of content now, and after the last commit.
     pub(super) bytes: u64,
     bytes_committed: u64,
 }
@@ -111,7 +111,7 @@ impl MemoryRows {
     }
 }
 
-/// The same for every table, so that none is forgotten in one place only.
+/// Does the same to every table, so that no table is left out in one place only.
 macro_rules! each_table {
     ($rows:ident, |$table:ident| $visit:expr) => {
         each_table!(@ $rows, $table, $visit, heads, runs, ordinals, dedupes, takers, erasable, manifests, pinned, open_runs, journal, deltas, inbox, pending, reports, calls, waiting, claimed, claim_keys, items, boxes, children, ownerless, box_rows, conversations, conversation_parts, answers, answers_of, requests, outbox, uncounted, usage);
@@ -130,7 +130,7 @@ impl MemoryRows {
         self.bytes_committed = self.bytes;
     }
 
-    /// Rows of all tables but the counts of open runs, of which every tenant has one.
+    /// The rows of all tables except the counts of open runs, of which every tenant has one.
     #[cfg(test)]
     pub(super) fn count(&mut self) -> usize {
         let mut lengths = Vec::new();
@@ -149,7 +149,7 @@ impl MemoryRows {
         self.items.remove(item);
     }
 
-    /// Takes a manifest from one of the runs that have it. It goes with the last one.
+    /// Removes one run's use of a manifest. The manifest is deleted with the last use.
     pub(super) fn release_manifest(&mut self, tenant: &Tenant, hash: [u8; 32]) {
         let key = (tenant.clone(), hash);
         if count(&mut self.pinned, key.clone(), -1) == 0 {
@@ -162,8 +162,8 @@ impl MemoryRows {
         self.heads.get(agent).is_some_and(|head| guard(head) == guard(before))
     }
 
-    pub(super) fn change_run(&mut self, run: RunId, change: impl FnOnce(&mut RunRow)) -> Outcome<()> {
-        let mut row = self.runs.get(&run).cloned().ok_or_else(|| is_missing("a run that changes"))?;
+    pub(super) fn change_run(&mut self, run: RunId, change: impl FnOnce(&mut RunRow)) -> Result<()> {
+        let mut row = self.runs.get(&run).cloned().ok_or_else(|| missing_row("a run that changes"))?;
         let before = erase_at(&row);
         change(&mut row);
         self.index_run(before, &row);
@@ -180,9 +180,9 @@ impl MemoryRows {
         after.into_iter().for_each(|at| self.erasable.put((at, row.brief.run), row.brief.agent.tenant.clone()));
     }
 
-    pub(super) fn change_message(&mut self, agent: &AgentKey, id: MessageId, change: impl FnOnce(&mut MessageRow)) -> Outcome<()> {
+    pub(super) fn change_message(&mut self, agent: &AgentKey, id: MessageId, change: impl FnOnce(&mut MessageRow)) -> Result<()> {
         let key = (agent.clone(), id);
-        let mut row = self.inbox.get(&key).cloned().ok_or_else(|| is_missing("a message that changes"))?;
+        let mut row = self.inbox.get(&key).cloned().ok_or_else(|| missing_row("a message that changes"))?;
         change(&mut row);
         self.index_message(&key, &row);
         self.inbox.put(key, row);
@@ -221,7 +221,7 @@ fn place(row: &CallRow) -> Place {
     (row.agent.tenant.clone(), row.tool.clone(), row.created_at, row.run, row.call)
 }
 
-/// Counts one more or one less; the number then. What nobody has any more is not in the table.
+/// Adds one to a count or subtracts one, and returns the result. A count of zero has no row.
 pub(super) fn count<K: Ord + Clone>(table: &mut Table<K, u32>, key: K, change: i32) -> u32 {
     let after = table.get(&key).copied().unwrap_or(0).saturating_add_signed(change);
     match after {
@@ -235,16 +235,16 @@ fn erase_at(row: &RunRow) -> Option<Timestamp> {
     Some(row.ended_at?.plus_ms(row.erase_ms?.max(row.held_ms)))
 }
 
-pub(super) fn must(is_new: bool, what: &str) -> Outcome<()> {
-    if is_new { Ok(()) } else { Err(stands_already(what)) }
+pub(super) fn must(is_new: bool, what: &str) -> Result<()> {
+    if is_new { Ok(()) } else { Err(existing_row(what)) }
 }
 
 impl Rows for MemoryRows {
-    fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Outcome<()> {
+    fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Result<()> {
         must(self.heads.insert(agent.clone(), head.clone()), "a head")
     }
 
-    fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Outcome<bool> {
+    fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Result<bool> {
         let holds = self.holds(agent, before);
         if holds {
             self.heads.put(agent.clone(), after.clone());
@@ -252,7 +252,7 @@ impl Rows for MemoryRows {
         Ok(holds)
     }
 
-    fn delete_head(&mut self, agent: &AgentKey, before: &HeadRow) -> Outcome<bool> {
+    fn delete_head(&mut self, agent: &AgentKey, before: &HeadRow) -> Result<bool> {
         let holds = self.holds(agent, before);
         if holds {
             self.heads.remove(agent);
@@ -260,7 +260,7 @@ impl Rows for MemoryRows {
         Ok(holds)
     }
 
-    fn pass_head(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Outcome<bool> {
+    fn update_head_fast(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Result<bool> {
         let is_as_left = |head: &&HeadRow| {
             (head.status, head.epoch, head.run, head.seq) == (guard.status, guard.epoch, Some(guard.run), guard.seq)
                 && head.owner == Some(owner)
@@ -274,7 +274,7 @@ impl Rows for MemoryRows {
         Ok(true)
     }
 
-    fn insert_run(&mut self, run: &RunRow) -> Outcome<()> {
+    fn insert_run(&mut self, run: &RunRow) -> Result<()> {
         let brief = &run.brief;
         if let Some(key) = &run.dedupe {
             must(self.dedupes.insert((brief.agent.tenant.clone(), key.clone()), brief.run), "a dedupe key")?;
@@ -288,7 +288,7 @@ impl Rows for MemoryRows {
         must(self.runs.insert(brief.run, run.clone()), "a run")
     }
 
-    fn update_run(&mut self, change: &RunChange) -> Outcome<()> {
+    fn update_run(&mut self, change: &RunChange) -> Result<()> {
         self.change_run(change.run, |row| {
             row.brief.status = change.status;
             row.brief.epoch = change.epoch;
@@ -301,51 +301,51 @@ impl Rows for MemoryRows {
         })
     }
 
-    fn release_run(&mut self, tenant: &Tenant, run: RunId, now: Timestamp) -> Outcome<()> {
+    fn release_run(&mut self, tenant: &Tenant, run: RunId, now: Timestamp) -> Result<()> {
         let found = self.runs.get(&run).filter(|row| row.brief.agent.tenant == *tenant);
         let Some((ended_at, erase_ms)) = found.and_then(|row| row.ended_at.zip(row.erase_ms)) else { return Ok(()) };
         let held_ms = u64::try_from(now.0 - ended_at.0).unwrap_or_default().saturating_add(erase_ms);
         self.change_run(run, |row| row.held_ms = row.held_ms.min(held_ms))
     }
 
-    fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Outcome<()> {
+    fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Result<()> {
         self.change_run(run, |row| {
             row.brief.status = RunStatus::Active;
             row.brief.epoch = Some(epoch);
         })
     }
 
-    fn keep_manifest(&mut self, tenant: &Tenant, manifest: &PinnedManifest) -> Outcome<()> {
+    fn keep_manifest(&mut self, tenant: &Tenant, manifest: &PinnedManifest) -> Result<()> {
         let key = (tenant.clone(), manifest.hash);
         if self.manifests.get(&key).is_none() {
-            // The bytes are what counts, so they are what is read back, here too.
+            // The manifest is decoded from its bytes, as a database would do it.
             self.manifests.put(key, Arc::new(codec::decode_manifest(&manifest.body)?));
         }
         Ok(())
     }
 
-    fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Outcome<()> {
+    fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Result<()> {
         let before = self.open_runs.get(tenant).copied().unwrap_or(0);
         let after = i64::from(before) + i64::from(change);
-        self.open_runs.put(tenant.clone(), u32::try_from(after).map_err(|_| is_missing("an open run of the tenant"))?);
+        self.open_runs.put(tenant.clone(), u32::try_from(after).map_err(|_| missing_row("an open run of the tenant"))?);
         Ok(())
     }
 
-    fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Outcome<()> {
+    fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Result<()> {
         rows.iter().try_for_each(|row| must(self.journal.insert((run, row.number), row.clone()), "a journal number"))
     }
 
-    fn erase_run(&mut self, erasure: &Erasure) -> Outcome<()> {
+    fn erase_run(&mut self, erasure: &Erasure) -> Result<()> {
         self.erase(erasure)
     }
 
-    fn forget_deltas(&mut self, run: RunId) -> Outcome<()> {
+    fn forget_deltas(&mut self, run: RunId) -> Result<()> {
         let keys: Vec<_> = self.deltas.range((run, 0)..=(run, u32::MAX)).map(|(key, _)| *key).collect();
         keys.iter().for_each(|key| self.deltas.remove(key));
         Ok(())
     }
 
-    fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Outcome<Option<MessageId>> {
+    fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Result<Option<MessageId>> {
         let id = MessageId(self.last_message + 1);
         if let (Some(run), Some(call), true) = (row.run, row.call, is_report(row.kind))
             && !self.reports.insert((run, call, row.kind), id)
@@ -359,7 +359,7 @@ impl Rows for MemoryRows {
         Ok(Some(id))
     }
 
-    fn consume_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch, now: Timestamp) -> Outcome<()> {
+    fn consume_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch, now: Timestamp) -> Result<()> {
         self.change_message(agent, message, |row| {
             row.status = MessageStatus::Consumed;
             row.epoch = Some(epoch);
@@ -367,98 +367,98 @@ impl Rows for MemoryRows {
         })
     }
 
-    fn lease_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch) -> Outcome<()> {
+    fn lease_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch) -> Result<()> {
         self.change_message(agent, message, |row| {
             row.status = MessageStatus::Pending;
             row.epoch = Some(epoch);
         })
     }
 
-    fn skip_message(&mut self, agent: &AgentKey, message: MessageId, now: Timestamp) -> Outcome<()> {
+    fn skip_message(&mut self, agent: &AgentKey, message: MessageId, now: Timestamp) -> Result<()> {
         self.change_message(agent, message, |row| {
             row.status = MessageStatus::Skipped;
             row.processed_at = Some(now);
         })
     }
 
-    fn refuse_message(&mut self, agent: &AgentKey, message: MessageId, reason: &str) -> Outcome<()> {
+    fn refuse_message(&mut self, agent: &AgentKey, message: MessageId, reason: &str) -> Result<()> {
         self.change_message(agent, message, |row| {
             row.status = MessageStatus::Error;
             row.reason = Some(reason.to_owned());
         })
     }
 
-    fn insert_call(&mut self, row: &CallRow) -> Outcome<()> {
+    fn insert_call(&mut self, row: &CallRow) -> Result<()> {
         must(self.calls.insert((row.run, row.call), row.clone()), "a call")?;
         self.index_call(row);
         Ok(())
     }
 
-    fn update_call(&mut self, row: &CallRow) -> Outcome<()> {
+    fn update_call(&mut self, row: &CallRow) -> Result<()> {
         let key = (row.run, row.call);
-        let before = self.calls.get(&key).cloned().ok_or_else(|| is_missing("a call that changes"))?;
+        let before = self.calls.get(&key).cloned().ok_or_else(|| missing_row("a call that changes"))?;
         self.unindex_call(&before);
         self.index_call(row);
         self.calls.put(key, row.clone());
         Ok(())
     }
 
-    fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Outcome<()> {
-        let mut row = self.calls.get(&(run, call)).cloned().ok_or_else(|| is_missing("a call that moves"))?;
+    fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Result<()> {
+        let mut row = self.calls.get(&(run, call)).cloned().ok_or_else(|| missing_row("a call that moves"))?;
         row.move_on(moved);
         self.update_call(&row)
     }
 
-    fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Outcome<()> {
-        // A copy, for the caller's bytes may be a slice of something large.
+    fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Result<()> {
+        // A copy, because the caller's bytes may be a slice of a large buffer.
         let content = Bytes::copy_from_slice(&item.content);
         self.bytes += content.len() as u64;
         let row = ItemRow { id: item.id, kind: item.kind, hash: codec::content_hash(&content), content };
         must(self.items.insert(item.id, (tenant.clone(), row)), "an item")
     }
 
-    fn insert_box(&mut self, row: &BoxRow) -> Outcome<()> {
+    fn insert_box(&mut self, row: &BoxRow) -> Result<()> {
         if let Some(parent) = row.parent {
             count(&mut self.children, parent.id, 1);
         }
         must(self.boxes.insert(row.id, row.clone()), "a box")
     }
 
-    fn share_box(&mut self, id: BoxId) -> Outcome<()> {
-        let mut row = self.boxes.get(&id).cloned().ok_or_else(|| is_missing("a box that is shared"))?;
+    fn share_box(&mut self, id: BoxId) -> Result<()> {
+        let mut row = self.boxes.get(&id).cloned().ok_or_else(|| missing_row("a box that is shared"))?;
         row.shared = true;
         self.boxes.put(id, row);
         Ok(())
     }
 
-    fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Outcome<()> {
+    fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Result<()> {
         must(self.box_rows.insert((id, position), item), "a position of a box")
     }
 
-    fn insert_outbox(&mut self, agent: &AgentKey, run: RunId, first: u64, count: u32) -> Outcome<()> {
+    fn insert_outbox(&mut self, agent: &AgentKey, run: RunId, first: u64, count: u32) -> Result<()> {
         self.last_outbox += 1;
         self.outbox.put(self.last_outbox, OutboxRow { n: self.last_outbox, agent: agent.clone(), run, first, count });
         Ok(())
     }
 
-    fn forget_outbox(&mut self, rows: &[u64]) -> Outcome<()> {
+    fn forget_outbox(&mut self, rows: &[u64]) -> Result<()> {
         rows.iter().for_each(|n| self.outbox.remove(n));
         Ok(())
     }
 }
 
 impl Announces for MemoryRows {
-    fn is_active(&mut self, agent: &AgentKey, run: RunId, epoch: Epoch) -> Outcome<bool> {
+    fn is_active(&mut self, agent: &AgentKey, run: RunId, epoch: Epoch) -> Result<bool> {
         Ok(self.heads.get(agent).is_some_and(|head| head.run == Some(run) && head.epoch == epoch))
     }
 
-    fn pieces_standing(&self, run: RunId) -> Outcome<u32> {
+    fn stored_chunks(&self, run: RunId) -> Result<u32> {
         let last = self.deltas.range((run, 0)..=(run, u32::MAX)).next_back();
         Ok(last.map_or(0, |(_, row)| row.first + row.pieces.0.len() as u32))
     }
 
-    fn insert_delta(&mut self, words: &Announcement) -> Outcome<()> {
-        let row = DeltaRow { first: words.first, pieces: words.pieces.clone(), text: words.text.clone() };
-        must(self.deltas.insert((words.run, words.first), row), "a batch of words")
+    fn insert_delta(&mut self, batch: &Announcement) -> Result<()> {
+        let row = DeltaRow { first: batch.first, pieces: batch.pieces.clone(), text: batch.text.clone() };
+        must(self.deltas.insert((batch.run, batch.first), row), "a batch of words")
     }
 }

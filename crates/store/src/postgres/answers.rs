@@ -1,4 +1,5 @@
-//! What requests with a key were told, in PostgreSQL: what is asked, what is written on a sheet, and what is sent of it.
+//! Recorded answers to requests with a key, in PostgreSQL: the questions, the writes to an overlay, and the statements that send these
+//! writes.
 
 use windlass_kernel::Tenant;
 
@@ -6,33 +7,33 @@ use super::{
     columns::{Columns, Text, int},
     fetch::{Answered, first, keyed},
     flush::{Part, Sent, Writes, column},
+    overlay::TransactionOverlay,
     question::{Answer, Question},
     session::Session,
-    sheet::Sheet,
 };
-use crate::rows::{AnswerReads, AnswerRow, AnswerRows, Outcome, pack_calls};
+use crate::rows::{AnswerReads, AnswerRow, AnswerRows, Result, pack_calls};
 
 pub(super) async fn rows(session: &Session, kind: Vec<Question>) -> Answered {
     let (mut tenants, mut keys) = (Vec::with_capacity(kind.len()), Vec::with_capacity(kind.len()));
     for question in &kind {
-        if let Question::Kept(tenant, key) = question {
+        if let Question::RecordedAnswer(tenant, key) = question {
             tenants.push(Text(tenant.as_str()));
             keys.push(Text(key));
         }
     }
     let found = keyed(session, &session.statements.answers, &[&tenants, &keys], kind.len(), Columns::answer).await?;
-    first(kind, found, |row| Answer::Kept(row.map(Box::new)))
+    first(kind, found, |row| Answer::RecordedAnswer(row.map(Box::new)))
 }
 
-impl AnswerReads for Sheet<'_> {
-    fn answer(&self, tenant: &Tenant, key: &str) -> Outcome<Option<AnswerRow>> {
-        Ok(self.ask(Question::Kept(tenant.clone(), key.to_owned()))?.kept()?.map(|row| *row))
+impl AnswerReads for TransactionOverlay<'_> {
+    fn answer(&self, tenant: &Tenant, key: &str) -> Result<Option<AnswerRow>> {
+        Ok(self.ask(Question::RecordedAnswer(tenant.clone(), key.to_owned()))?.recorded_answer()?.map(|row| *row))
     }
 }
 
-impl AnswerRows for Sheet<'_> {
-    fn insert_answer(&mut self, row: &AnswerRow) -> Outcome<()> {
-        self.log.answers.push(row.clone());
+impl AnswerRows for TransactionOverlay<'_> {
+    fn insert_answer(&mut self, row: &AnswerRow) -> Result<()> {
+        self.write_set.answers.push(row.clone());
         Ok(())
     }
 }
@@ -40,11 +41,11 @@ impl AnswerRows for Sheet<'_> {
 impl Writes<'_> {
     /// The statement that only requests with a key need.
     pub(super) fn answering(&self) -> Option<Sent<'_>> {
-        let mut rows: Vec<&AnswerRow> = self.all(|log| &log.answers);
+        let mut rows: Vec<&AnswerRow> = self.all(|write_set| &write_set.answers);
         if rows.is_empty() {
             return None;
         }
-        // In one order for everybody, so that servers which take the same keys at once never wait in a circle.
+        // All servers insert in the same order, so that servers which write the same keys at once can't deadlock.
         rows.sort_unstable_by_key(|row| (&row.tenant, &row.key));
         let part = Part::of(
             &rows,

@@ -1,5 +1,5 @@
-//! The database's clock, as this process last heard it. All servers of a database then mean the same by a deadline, however wrong
-//! the clocks of their machines are.
+//! The database's clock, as this process knows it. All servers of a database then agree about deadlines, however wrong the clocks of their
+//! machines are.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -9,45 +9,45 @@ use std::{
 use windlass_kernel::Timestamp;
 use windlass_ports::Clock;
 
-/// An answer that took longer says too little about when it was given.
+/// An answer that took longer is too inaccurate to set the clock.
 const ROUND_TRIP_MAX: Duration = Duration::from_millis(500);
 
-/// A clock that asks nobody: this process's own, which never jumps, carries on what the database said.
+/// A clock that needs no round trips: this process's monotonic clock continues from the last answer of the database.
 pub struct DatabaseClock {
-    heard: Mutex<Heard>,
+    reading: Mutex<ClockReading>,
 }
 
-struct Heard {
+struct ClockReading {
     at: Instant,
-    told_ms: i64,
+    server_ms: i64,
 }
 
 impl DatabaseClock {
-    /// The database answered `told_ms` to a question asked at `asked`, just now.
-    pub(super) fn new(asked: Instant, told_ms: i64) -> Self {
-        DatabaseClock { heard: Mutex::new(Heard::new(asked, told_ms)) }
+    /// Sets the clock from the answer `server_ms` to a question that was sent at `asked`. The answer has just arrived.
+    pub(super) fn new(asked: Instant, server_ms: i64) -> Self {
+        DatabaseClock { reading: Mutex::new(ClockReading::new(asked, server_ms)) }
     }
 
-    /// It said so again. What agrees with the time we have changes nothing: a guess by every answer would go back and forth by half
-    /// its way, and with it the order of what happens here.
-    pub(super) fn hear(&self, asked: Instant, told_ms: i64) {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Takes another answer. An answer that agrees with the present time changes nothing: following every estimate would move the clock
+    /// back and forth by half a round trip, and the order of events in this process with it.
+    pub(super) fn adjust(&self, asked: Instant, server_ms: i64) {
+        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         let round_trip = asked.elapsed();
-        let latest = told_ms + millis(round_trip) + 1;
-        if round_trip <= ROUND_TRIP_MAX && !(told_ms..=latest).contains(&heard.now_ms()) {
-            *heard = Heard::new(asked, told_ms);
+        let latest = server_ms + millis(round_trip) + 1;
+        if round_trip <= ROUND_TRIP_MAX && !(server_ms..=latest).contains(&reading.now_ms()) {
+            *reading = ClockReading::new(asked, server_ms);
         }
     }
 }
 
-impl Heard {
-    /// It spoke somewhere between the question and now; halfway is the best guess.
-    fn new(asked: Instant, told_ms: i64) -> Self {
-        Heard { at: asked + asked.elapsed() / 2, told_ms }
+impl ClockReading {
+    /// The database read its clock between the question and now; the middle is the best estimate.
+    fn new(asked: Instant, server_ms: i64) -> Self {
+        ClockReading { at: asked + asked.elapsed() / 2, server_ms }
     }
 
     fn now_ms(&self) -> i64 {
-        self.told_ms + millis(self.at.elapsed())
+        self.server_ms + millis(self.at.elapsed())
     }
 }
 
@@ -57,7 +57,7 @@ fn millis(duration: Duration) -> i64 {
 
 impl Clock for DatabaseClock {
     fn now(&self) -> Timestamp {
-        Timestamp(self.heard.lock().unwrap_or_else(PoisonError::into_inner).now_ms())
+        Timestamp(self.reading.lock().unwrap_or_else(PoisonError::into_inner).now_ms())
     }
 }
 
@@ -66,18 +66,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_on_from_what_was_said() {
+    fn it_continues_from_the_last_answer() {
         let clock = DatabaseClock::new(Instant::now(), 1_000_000);
         let now = clock.now().0;
         assert!((1_000_000..1_000_400).contains(&now), "{now}");
-        clock.hear(Instant::now(), 5_000_000);
+        clock.adjust(Instant::now(), 5_000_000);
         assert!(clock.now().0 >= 5_000_000);
     }
 
     #[test]
-    fn a_slow_answer_is_not_believed() {
+    fn a_slow_answer_is_ignored() {
         let clock = DatabaseClock::new(Instant::now(), 1_000_000);
-        clock.hear(ago(ROUND_TRIP_MAX * 2), 5_000_000);
+        clock.adjust(ago(ROUND_TRIP_MAX * 2), 5_000_000);
         assert!(clock.now().0 < 2_000_000);
     }
 
@@ -85,12 +85,12 @@ mod tests {
     fn an_answer_that_agrees_does_not_turn_it_back() {
         let clock = DatabaseClock::new(Instant::now(), 1_000_000);
         let way = ROUND_TRIP_MAX / 2;
-        // Said just after the question or just before now: halfway would be an eighth of a second off.
-        clock.hear(ago(way), 1_000_000);
+        // Read right after the question or right before the answer: the middle would be wrong by an eighth of a second.
+        clock.adjust(ago(way), 1_000_000);
         assert!(clock.now().0 < 1_000_050, "{:?}", clock.now());
-        clock.hear(ago(way), 1_000_000 - millis(way));
+        clock.adjust(ago(way), 1_000_000 - millis(way));
         assert!(clock.now().0 >= 1_000_000, "{:?}", clock.now());
-        clock.hear(Instant::now(), 900_000);
+        clock.adjust(Instant::now(), 900_000);
         assert!(clock.now().0 < 900_400, "what does not agree is believed");
     }
 

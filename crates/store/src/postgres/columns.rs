@@ -1,5 +1,5 @@
-//! How values cross the border: integers are signed, ids are bytes, words are checked when they are read, and text is escaped
-//! where PostgreSQL could not hold it.
+//! How values are encoded for the database: integers are signed, ids are bytes, names of variants are checked when they are read, and text
+//! is escaped where PostgreSQL could not hold it.
 
 use std::{borrow::Cow, cell::Cell, error::Error};
 
@@ -18,16 +18,16 @@ use windlass_ports::{
 };
 
 use crate::{
+    journal_batch::{self, JournalBatch},
     rows::{
-        AnswerRow, BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow,
+        AnswerRow, BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Result, RunBrief, RunRow,
         unpack_calls,
     },
     spelling,
-    stretch::{self, Stretch},
 };
 
-/// Text of any kind on its way in. PostgreSQL's text holds everything but NUL, and names, keys and reasons come from outside:
-/// so a NUL is written as a backslash and a zero, and a backslash as two. Text stays readable for whoever looks at a table.
+/// Text that is sent to the database. PostgreSQL's text holds everything but NUL, and names, keys and reasons come from outside. So a NUL
+/// is written as a backslash and a zero, and a backslash as two, which keeps text readable for people who look at a table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Text<'a>(pub(super) &'a str);
 
@@ -66,7 +66,7 @@ pub(super) fn unescaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(whole)
 }
 
-/// What PostgreSQL can hold of a number. Ours never come near the limit.
+/// A number as PostgreSQL holds it. The numbers of the store never come near the limit.
 pub(super) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -87,94 +87,94 @@ impl Columns {
         Columns { row, next: Cell::new(0) }
     }
 
-    fn get<'a, T: FromSql<'a>>(&'a self) -> Outcome<T> {
+    fn get<'a, T: FromSql<'a>>(&'a self) -> Result<T> {
         let index = self.next.replace(self.next.get() + 1);
         self.row.try_get(index).map_err(|error| StoreError::Corrupt(format!("a column cannot be read: {error}")))
     }
 
-    pub(super) fn number(&self) -> Outcome<i64> {
+    pub(super) fn number(&self) -> Result<i64> {
         self.get()
     }
 
-    pub(super) fn count(&self) -> Outcome<u64> {
+    pub(super) fn count(&self) -> Result<u64> {
         u64::try_from(self.number()?).map_err(|_| nonsense("a count is below zero"))
     }
 
-    pub(super) fn maybe_number(&self) -> Outcome<Option<i64>> {
+    pub(super) fn maybe_number(&self) -> Result<Option<i64>> {
         self.get()
     }
 
-    pub(super) fn yes(&self) -> Outcome<bool> {
+    pub(super) fn yes(&self) -> Result<bool> {
         self.get()
     }
 
-    fn small(&self) -> Outcome<u32> {
+    fn small(&self) -> Result<u32> {
         u32::try_from(self.number()?).map_err(|_| nonsense("a small count is not one"))
     }
 
-    fn time(&self) -> Outcome<Timestamp> {
+    fn time(&self) -> Result<Timestamp> {
         self.number().map(Timestamp)
     }
 
-    fn maybe_time(&self) -> Outcome<Option<Timestamp>> {
+    fn maybe_time(&self) -> Result<Option<Timestamp>> {
         Ok(self.get::<Option<i64>>()?.map(Timestamp))
     }
 
-    fn maybe_epoch(&self) -> Outcome<Option<Epoch>> {
+    fn maybe_epoch(&self) -> Result<Option<Epoch>> {
         Ok(self.get::<Option<i64>>()?.map(|number| Epoch(number.unsigned_abs())))
     }
 
-    fn version(&self) -> Outcome<u16> {
+    fn version(&self) -> Result<u16> {
         u16::try_from(self.number()?).map_err(|_| nonsense("a version is not one"))
     }
 
-    pub(super) fn text(&self) -> Outcome<String> {
+    pub(super) fn text(&self) -> Result<String> {
         Ok(unescaped(self.get::<&str>()?).into_owned())
     }
 
-    pub(super) fn maybe_text(&self) -> Outcome<Option<String>> {
+    pub(super) fn maybe_text(&self) -> Result<Option<String>> {
         Ok(self.get::<Option<&str>>()?.map(|text| unescaped(text).into_owned()))
     }
 
-    pub(super) fn content(&self) -> Outcome<Bytes> {
+    pub(super) fn content(&self) -> Result<Bytes> {
         Ok(Bytes::copy_from_slice(self.get::<&[u8]>()?))
     }
 
-    pub(super) fn bytes<const N: usize>(&self) -> Outcome<[u8; N]> {
+    pub(super) fn bytes<const N: usize>(&self) -> Result<[u8; N]> {
         self.get::<&[u8]>()?.try_into().map_err(|_| nonsense("bytes are not as many as they must be"))
     }
 
-    pub(super) fn id<T>(&self, read: impl Fn(&[u8]) -> Option<T>) -> Outcome<T> {
+    pub(super) fn id<T>(&self, read: impl Fn(&[u8]) -> Option<T>) -> Result<T> {
         self.maybe_id(read)?.ok_or_else(|| nonsense("an id is missing"))
     }
 
-    fn maybe_id<T>(&self, read: impl Fn(&[u8]) -> Option<T>) -> Outcome<Option<T>> {
+    fn maybe_id<T>(&self, read: impl Fn(&[u8]) -> Option<T>) -> Result<Option<T>> {
         match self.get::<Option<&[u8]>>()? {
             None => Ok(None),
             Some(bytes) => read(bytes).map(Some).ok_or_else(|| nonsense("an id has not sixteen bytes")),
         }
     }
 
-    fn word<T>(&self, parse: impl Fn(&str) -> Option<T>) -> Outcome<T> {
-        self.maybe_word(parse)?.ok_or_else(|| nonsense("a word is missing"))
+    fn variant<T>(&self, parse: impl Fn(&str) -> Option<T>) -> Result<T> {
+        self.maybe_variant(parse)?.ok_or_else(|| nonsense("a word is missing"))
     }
 
-    fn maybe_word<T>(&self, parse: impl Fn(&str) -> Option<T>) -> Outcome<Option<T>> {
+    fn maybe_variant<T>(&self, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
         match self.get::<Option<&str>>()? {
             None => Ok(None),
             Some(text) => parse(text).map(Some).ok_or_else(|| nonsense("an unknown word")),
         }
     }
 
-    pub(super) fn agent(&self) -> Outcome<AgentKey> {
+    pub(super) fn agent(&self) -> Result<AgentKey> {
         let tenant = unescaped(self.get::<&str>()?);
         let agent = unescaped(self.get::<&str>()?);
         Ok(AgentKey { tenant: tenant.as_ref().into(), agent: agent.as_ref().into() })
     }
 
-    pub(super) fn head(&self) -> Outcome<HeadRow> {
+    pub(super) fn head(&self) -> Result<HeadRow> {
         Ok(HeadRow {
-            status: self.word(HeadStatus::parse)?,
+            status: self.variant(HeadStatus::parse)?,
             epoch: Epoch(self.count()?),
             seq: Seq(self.count()?),
             run: self.maybe_id(RunId::from_slice)?,
@@ -190,22 +190,22 @@ impl Columns {
         })
     }
 
-    pub(super) fn brief(&self) -> Outcome<RunBrief> {
+    pub(super) fn brief(&self) -> Result<RunBrief> {
         Ok(RunBrief {
             run: self.id(RunId::from_slice)?,
             agent: self.agent()?,
             ordinal: self.count()?,
-            status: self.word(RunStatus::parse)?,
+            status: self.variant(RunStatus::parse)?,
             epoch: self.maybe_epoch()?,
             message: MessageId(self.count()?),
             agent_name: self.maybe_text()?.map(|name| name.as_str().into()),
         })
     }
 
-    pub(super) fn run(&self) -> Outcome<RunRow> {
+    pub(super) fn run(&self) -> Result<RunRow> {
         Ok(RunRow {
             brief: self.brief()?,
-            kind: self.word(MessageKind::parse)?,
+            kind: self.variant(MessageKind::parse)?,
             dedupe: self.maybe_text()?,
             manifest: self.bytes()?,
             context: self.id(BoxId::from_slice)?,
@@ -226,37 +226,37 @@ impl Columns {
         })
     }
 
-    pub(super) fn agent_summary(&self) -> Outcome<AgentSummary> {
+    pub(super) fn agent_summary(&self) -> Result<AgentSummary> {
         Ok(AgentSummary { name: self.text()?.as_str().into(), runs: self.count()?, last_run_at: self.time()? })
     }
 
-    pub(super) fn lineage(&self) -> Outcome<Lineage> {
+    pub(super) fn lineage(&self) -> Result<Lineage> {
         let trace = self.bytes()?;
         Ok(Lineage { trace, caller: None, parent_step: self.maybe_text()?, source: self.maybe_text()?, depth: self.small()? })
     }
 
-    pub(super) fn stretch(&self) -> Outcome<Vec<JournalRow>> {
-        let stretch = Stretch { first: self.count()?, epoch: self.maybe_epoch()?, at: self.time()?, version: self.version()? };
-        stretch::unpack(&stretch, self.get()?)
+    pub(super) fn journal_batch(&self) -> Result<Vec<JournalRow>> {
+        let journal_batch = JournalBatch { first: self.count()?, epoch: self.maybe_epoch()?, at: self.time()?, version: self.version()? };
+        journal_batch::unpack(&journal_batch, self.get()?)
     }
 
-    pub(super) fn delta(&self) -> Outcome<DeltaRow> {
-        let (first, pieces) = (self.small()?, self.word(ChunkLengths::decode)?);
+    pub(super) fn delta(&self) -> Result<DeltaRow> {
+        let (first, pieces) = (self.small()?, self.variant(ChunkLengths::decode)?);
         let text = std::str::from_utf8(self.get()?).map_err(|_| nonsense("announced words are no text"))?;
         Ok(DeltaRow { first, pieces, text: text.to_owned() })
     }
 
-    pub(super) fn message(&self) -> Outcome<(MessageId, MessageRow)> {
+    pub(super) fn message(&self) -> Result<(MessageId, MessageRow)> {
         let id = MessageId(self.count()?);
         let row = MessageRow {
-            kind: self.word(MessageKind::parse)?,
-            status: self.word(MessageStatus::parse)?,
+            kind: self.variant(MessageKind::parse)?,
+            status: self.variant(MessageStatus::parse)?,
             run: self.maybe_id(RunId::from_slice)?,
             epoch: self.maybe_epoch()?,
             call: self.maybe_call()?,
             item: self.maybe_id(ItemId::from_slice)?,
-            outcome: self.maybe_word(TaskStatus::parse)?,
-            after: self.maybe_word(spelling::parse_after)?,
+            outcome: self.maybe_variant(TaskStatus::parse)?,
+            after: self.maybe_variant(spelling::parse_after)?,
             source: self.maybe_text()?,
             reason: self.maybe_text()?,
             created_at: self.time()?,
@@ -265,21 +265,21 @@ impl Columns {
         Ok((id, row))
     }
 
-    fn maybe_call(&self) -> Outcome<Option<CallNumber>> {
+    fn maybe_call(&self) -> Result<Option<CallNumber>> {
         let number = self.get::<Option<i64>>()?.map(u32::try_from).transpose();
         Ok(number.map_err(|_| nonsense("a call's number is not one"))?.map(CallNumber))
     }
 
-    pub(super) fn call(&self) -> Outcome<CallRow> {
+    pub(super) fn call(&self) -> Result<CallRow> {
         Ok(CallRow {
             agent: self.agent()?,
             run: self.id(RunId::from_slice)?,
             call: CallNumber(self.small()?),
             iteration: self.small()?,
             tool: ToolName::from(self.text()?.as_str()),
-            route: self.word(spelling::parse_route)?,
-            effect: self.word(spelling::parse_effect)?,
-            status: self.word(CallStatus::parse)?,
+            route: self.variant(spelling::parse_route)?,
+            effect: self.variant(spelling::parse_effect)?,
+            status: self.variant(CallStatus::parse)?,
             created_at: self.time()?,
             deadline: self.time()?,
             item: self.id(ItemId::from_slice)?,
@@ -291,11 +291,16 @@ impl Columns {
         })
     }
 
-    pub(super) fn item(&self) -> Outcome<ItemRow> {
-        Ok(ItemRow { id: self.id(ItemId::from_slice)?, kind: self.word(ItemKind::parse)?, hash: self.bytes()?, content: self.content()? })
+    pub(super) fn item(&self) -> Result<ItemRow> {
+        Ok(ItemRow {
+            id: self.id(ItemId::from_slice)?,
+            kind: self.variant(ItemKind::parse)?,
+            hash: self.bytes()?,
+            content: self.content()?,
+        })
     }
 
-    pub(super) fn found_box(&self) -> Outcome<BoxRow> {
+    pub(super) fn found_box(&self) -> Result<BoxRow> {
         let (id, tenant) = (self.id(BoxId::from_slice)?, self.text()?);
         let parent = self.maybe_id(BoxId::from_slice)?;
         let length = self.get::<Option<i64>>()?.map(u32::try_from).transpose().map_err(|_| nonsense("a box's length is not one"))?;
@@ -309,7 +314,7 @@ impl Columns {
         })
     }
 
-    pub(super) fn conversation(&self) -> Outcome<ConversationRow> {
+    pub(super) fn conversation(&self) -> Result<ConversationRow> {
         let (id, tenant, created_at) = (self.id(ConversationId::from_slice)?, self.text()?, self.time()?);
         let (metadata, version, items) = (self.content()?, self.count()?, self.small()?);
         let tail = self.maybe_id(BoxId::from_slice)?;
@@ -318,7 +323,7 @@ impl Columns {
         Ok(ConversationRow { id, tenant: tenant.as_str().into(), created_at, metadata, version, items, tail, gone: self.content()? })
     }
 
-    pub(super) fn answer(&self) -> Outcome<AnswerRow> {
+    pub(super) fn answer(&self) -> Result<AnswerRow> {
         let (tenant, key) = (self.text()?, self.text()?);
         let asked = self.bytes()?;
         let run = self.id(RunId::from_slice)?;
@@ -326,14 +331,14 @@ impl Columns {
         Ok(AnswerRow { tenant: tenant.as_str().into(), key, asked, run, message, lost: unpack_calls(&self.content()?) })
     }
 
-    pub(super) fn request(&self) -> Outcome<OpenRequest> {
+    pub(super) fn request(&self) -> Result<OpenRequest> {
         let tenant = self.text()?;
         let (hash, run) = (RequestHash(self.bytes()?), self.id(RunId::from_slice)?);
         let node = NodeId(self.count()?);
         Ok(OpenRequest { tenant: tenant.as_str().into(), hash, run, node, left_at: self.maybe_time()? })
     }
 
-    pub(super) fn part(&self) -> Outcome<Part> {
+    pub(super) fn part(&self) -> Result<Part> {
         match (self.maybe_id(RunId::from_slice)?, self.maybe_id(BoxId::from_slice)?) {
             (Some(run), None) => Ok(Part::Run(run)),
             (None, Some(id)) => Ok(Part::Items(id)),
@@ -341,7 +346,7 @@ impl Columns {
         }
     }
 
-    pub(super) fn outbox(&self) -> Outcome<OutboxRow> {
+    pub(super) fn outbox(&self) -> Result<OutboxRow> {
         Ok(OutboxRow {
             n: self.count()?,
             agent: self.agent()?,

@@ -1,4 +1,4 @@
-//! Conversations, in PostgreSQL: what is asked, what is written on a sheet, and what is sent of it.
+//! Conversations, in PostgreSQL: the questions, the writes to an overlay, and the statements that send these writes.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use super::{
     columns::{Columns, Text, int},
     fetch::{Answered, all, first, keyed},
     flush::{Part, Sent, Writes, column},
+    overlay::TransactionOverlay,
     question::{Answer, Question},
     session::Session,
-    sheet::Sheet,
 };
-use crate::rows::{BoxRow, ConversationReads, ConversationRow, ConversationRows, Outcome, stands_already};
+use crate::rows::{BoxRow, ConversationReads, ConversationRow, ConversationRows, Result, existing_row};
 
-/// What one verb writes of conversations.
+/// The writes of one verb to conversations.
 #[derive(Default)]
 pub(super) struct ConversationWrites {
     begun: BTreeMap<ConversationId, ConversationRow>,
     changed: BTreeMap<ConversationId, ConversationRow>,
     ended: Vec<ConversationId>,
-    /// Boxes that go with those that ended.
+    /// Boxes that are deleted with deleted conversations.
     pub(super) gone: Vec<BoxId>,
     parts: Vec<(ConversationId, u64, ConversationPart)>,
     pub(super) bound: Vec<BoxRow>,
@@ -54,54 +54,54 @@ pub(super) async fn parts(session: &Session, kind: Vec<Question>) -> Answered {
     all(kind, found, Answer::Parts)
 }
 
-impl ConversationReads for Sheet<'_> {
-    fn conversation(&self, id: ConversationId) -> Outcome<Option<ConversationRow>> {
-        let written = &self.log.conversations;
+impl ConversationReads for TransactionOverlay<'_> {
+    fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRow>> {
+        let written = &self.write_set.conversations;
         match written.changed.get(&id).or_else(|| written.begun.get(&id)) {
             Some(row) => Ok(Some(row.clone())),
             None => Ok(self.ask(Question::Conversation(id))?.conversation()?.map(|row| *row)),
         }
     }
 
-    fn conversation_parts(&self, id: ConversationId) -> Outcome<Vec<ConversationPart>> {
+    fn conversation_parts(&self, id: ConversationId) -> Result<Vec<ConversationPart>> {
         let mut parts = self.ask(Question::ConversationParts(id))?.parts()?;
-        parts.extend(self.log.conversations.parts.iter().filter(|(whose, ..)| *whose == id).map(|(.., part)| *part));
+        parts.extend(self.write_set.conversations.parts.iter().filter(|(whose, ..)| *whose == id).map(|(.., part)| *part));
         Ok(parts)
     }
 }
 
-impl ConversationRows for Sheet<'_> {
-    fn insert_conversation(&mut self, row: &ConversationRow) -> Outcome<()> {
-        let before = self.log.conversations.begun.insert(row.id, row.clone());
-        if before.is_some() { Err(stands_already("a conversation")) } else { Ok(()) }
+impl ConversationRows for TransactionOverlay<'_> {
+    fn insert_conversation(&mut self, row: &ConversationRow) -> Result<()> {
+        let before = self.write_set.conversations.begun.insert(row.id, row.clone());
+        if before.is_some() { Err(existing_row("a conversation")) } else { Ok(()) }
     }
 
-    fn update_conversation(&mut self, row: &ConversationRow) -> Outcome<()> {
-        self.log.conversations.changed.insert(row.id, row.clone());
+    fn update_conversation(&mut self, row: &ConversationRow) -> Result<()> {
+        self.write_set.conversations.changed.insert(row.id, row.clone());
         Ok(())
     }
 
-    fn delete_conversation(&mut self, id: ConversationId, gone: &[BoxId]) -> Outcome<()> {
-        self.log.conversations.ended.push(id);
-        self.log.conversations.gone.extend(gone);
+    fn delete_conversation(&mut self, id: ConversationId, gone: &[BoxId]) -> Result<()> {
+        self.write_set.conversations.ended.push(id);
+        self.write_set.conversations.gone.extend(gone);
         Ok(())
     }
 
-    fn insert_part(&mut self, id: ConversationId, n: u64, part: ConversationPart) -> Outcome<()> {
-        self.log.conversations.parts.push((id, n, part));
+    fn insert_part(&mut self, id: ConversationId, n: u64, part: ConversationPart) -> Result<()> {
+        self.write_set.conversations.parts.push((id, n, part));
         Ok(())
     }
 
-    fn bind_box(&mut self, row: &BoxRow) -> Outcome<()> {
-        self.log.conversations.bound.push(row.clone());
+    fn bind_box(&mut self, row: &BoxRow) -> Result<()> {
+        self.write_set.conversations.bound.push(row.clone());
         Ok(())
     }
 }
 
 impl Writes<'_> {
-    /// Statements that only conversations need. Behind the others: a box is bound that stands.
+    /// The statements that only conversations need. They come after the others, because a box must exist before its parent is replaced.
     pub(super) fn conversing(&self) -> Vec<Sent<'_>> {
-        if self.logs.iter().all(|log| log.conversations.is_empty()) {
+        if self.write_sets.iter().all(|write_set| write_set.conversations.is_empty()) {
             return Vec::new();
         }
         let statements = &self.session.statements;
@@ -115,7 +115,7 @@ impl Writes<'_> {
     }
 
     fn begun(&self) -> Part<'_> {
-        let rows = self.all(|log| log.conversations.begun.values());
+        let rows = self.all(|write_set| write_set.conversations.begun.values());
         Part::of(
             &rows,
             [
@@ -133,7 +133,7 @@ impl Writes<'_> {
     }
 
     fn changed(&self) -> Part<'_> {
-        let rows = self.all(|log| log.conversations.changed.values());
+        let rows = self.all(|write_set| write_set.conversations.changed.values());
         Part::of(
             &rows,
             [
@@ -149,7 +149,7 @@ impl Writes<'_> {
     }
 
     fn parts(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.conversations.parts);
+        let rows = self.all(|write_set| &write_set.conversations.parts);
         let run = |part: &ConversationPart| if let ConversationPart::Run(run) = part { Some(run.as_bytes().to_vec()) } else { None };
         let items = |part: &ConversationPart| if let ConversationPart::Items(id) = part { Some(id.as_bytes().to_vec()) } else { None };
         Part::of(
@@ -164,12 +164,12 @@ impl Writes<'_> {
     }
 
     fn ended(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.conversations.ended);
+        let rows = self.all(|write_set| &write_set.conversations.ended);
         Part::of(&rows, [column(&rows, |id| id.as_bytes().as_slice())])
     }
 
     fn bound(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.conversations.bound);
+        let rows = self.all(|write_set| &write_set.conversations.bound);
         Part::of(
             &rows,
             [

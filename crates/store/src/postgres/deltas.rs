@@ -1,5 +1,5 @@
-//! Announced words, over a connection of their own: whatever waits is one statement, so that a thousand streams are no more round
-//! trips than one, and no agent's commits stand behind them.
+//! Deltas, over a connection of their own: all waiting batches are one statement, so that a thousand streams need no more round trips than
+//! one, and no agent's commits wait behind them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,60 +11,60 @@ use super::{
     columns::{Columns, Text, int},
     fetch::delta_rows,
     member::gone,
-    readers::Link,
+    pg_error::PgError,
+    readers::ReadConnection,
     session::{Connector, Session},
-    trouble::Trouble,
 };
-use crate::{rows::Outcome, verbs};
+use crate::{rows::Result, verbs};
 
-/// Announcements that may wait; more make their senders wait.
+/// Batches that may wait. Beyond them, senders wait.
 const WAITING_MAX: usize = 1_024;
 
-/// Announcements that share a statement at the most.
+/// The most batches in one statement.
 const BATCH_MAX: usize = 256;
 
-/// The way to the connection.
+/// The sender's side of the queue.
 pub(super) struct Deltas {
-    queue: mpsc::Sender<Request>,
+    queue: mpsc::Sender<DeltaRequest>,
 }
 
-struct Request {
-    words: Announcement,
-    reply: oneshot::Sender<Outcome<()>>,
+struct DeltaRequest {
+    deltas: Announcement,
+    reply: oneshot::Sender<Result<()>>,
 }
 
 impl Deltas {
-    /// Starts the task that has the connection. It ends when nobody can send any more and everything sent is written.
+    /// Starts the task that has the connection. It ends when all senders are dropped and everything sent is written.
     pub(super) fn start(connector: Connector) -> Self {
         let (queue, mut waiting) = mpsc::channel(WAITING_MAX);
-        let link = Link::new(connector);
+        let link = ReadConnection::new(connector);
         tokio::spawn(async move {
             let mut later = VecDeque::new();
             while let Some(batch) = next_batch(&mut waiting, &mut later).await {
-                keep_all(&link, batch).await;
+                store_all(&link, batch).await;
             }
         });
         Deltas { queue }
     }
 
-    /// Keeps words. The answer comes after they are on disk.
-    pub(super) async fn announce(&self, words: Announcement) -> Outcome<()> {
-        verbs::check_pieces(&words)?;
+    /// Stores a batch of deltas. Returns when they are on disk.
+    pub(super) async fn announce(&self, deltas: Announcement) -> Result<()> {
+        verbs::check_chunks(&deltas)?;
         let (reply, answer) = oneshot::channel();
-        self.queue.send(Request { words, reply }).await.map_err(|_| gone())?;
+        self.queue.send(DeltaRequest { deltas, reply }).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 }
 
-/// Whatever waits, by agent: heads are locked in that order by everybody. At most one announcement of an agent, for a statement does
-/// not see what it stores itself; the others come with the next batches.
-async fn next_batch(waiting: &mut mpsc::Receiver<Request>, later: &mut VecDeque<Request>) -> Option<BTreeMap<AgentKey, Request>> {
+/// All waiting batches, by agent, because all servers lock heads in that order. There is at most one batch per agent, because a statement
+/// does not see its own writes; the others come with the next statement.
+async fn next_batch(waiting: &mut mpsc::Receiver<DeltaRequest>, later: &mut VecDeque<DeltaRequest>) -> Option<BTreeMap<AgentKey, DeltaRequest>> {
     let mut batch = BTreeMap::new();
-    let mut put = |request: Request, later: &mut VecDeque<Request>| {
-        if batch.len() == BATCH_MAX || batch.contains_key(&request.words.agent) {
+    let mut put = |request: DeltaRequest, later: &mut VecDeque<DeltaRequest>| {
+        if batch.len() == BATCH_MAX || batch.contains_key(&request.deltas.agent) {
             later.push_back(request);
         } else {
-            batch.insert(request.words.agent.clone(), request);
+            batch.insert(request.deltas.agent.clone(), request);
         }
         batch.len() < BATCH_MAX && later.len() < BATCH_MAX
     };
@@ -81,62 +81,62 @@ async fn next_batch(waiting: &mut mpsc::Receiver<Request>, later: &mut VecDeque<
     Some(batch)
 }
 
-/// Has a batch stored and tells whoever asked. The same words again change nothing, so a lost connection is no riddle.
-async fn keep_all(link: &Link, batch: BTreeMap<AgentKey, Request>) {
-    let (words, replies): (Vec<_>, Vec<_>) = batch.into_values().map(|request| (request.words, request.reply)).unzip();
-    let outcomes = match keep(link, &words).await {
+/// Stores the batches and answers their senders. The same deltas again change nothing, so that a lost connection leaves no doubt.
+async fn store_all(link: &ReadConnection, batch: BTreeMap<AgentKey, DeltaRequest>) {
+    let (deltas, replies): (Vec<_>, Vec<_>) = batch.into_values().map(|request| (request.deltas, request.reply)).unzip();
+    let outcomes = match store_batches(link, &deltas).await {
         Ok(outcomes) => outcomes,
-        // What the database cannot take of one must not hurt the others.
-        Err(StoreError::Corrupt(_)) if words.len() > 1 => {
-            let mut outcomes = Vec::with_capacity(words.len());
-            for alone in &words {
-                let kept = keep(link, std::slice::from_ref(alone)).await;
-                outcomes.push(kept.and_then(|mut outcome| outcome.pop().unwrap_or_else(|| Err(gone()))));
+        // A batch that the database can't store must not make the others fail.
+        Err(StoreError::Corrupt(_)) if deltas.len() > 1 => {
+            let mut outcomes = Vec::with_capacity(deltas.len());
+            for alone in &deltas {
+                let outcome_of_one = store_batches(link, std::slice::from_ref(alone)).await;
+                outcomes.push(outcome_of_one.and_then(|mut outcome| outcome.pop().unwrap_or_else(|| Err(gone()))));
             }
             outcomes
         }
-        Err(StoreError::Corrupt(what)) => words.iter().map(|_| Err(StoreError::Corrupt(what.clone()))).collect(),
-        Err(error) => words.iter().map(|_| Err(StoreError::Unavailable(error.to_string()))).collect(),
+        Err(StoreError::Corrupt(what)) => deltas.iter().map(|_| Err(StoreError::Corrupt(what.clone()))).collect(),
+        Err(error) => deltas.iter().map(|_| Err(StoreError::Unavailable(error.to_string()))).collect(),
     };
     for (reply, outcome) in replies.into_iter().zip(outcomes) {
-        // Whoever asked may be gone; what is written is written.
+        // The sender may be gone; the deltas are stored all the same.
         let _ = reply.send(outcome);
     }
 }
 
-async fn keep(link: &Link, words: &[Announcement]) -> Outcome<Vec<Outcome<()>>> {
-    link.ask(|session| async move { announce(&session, words).await }).await
+async fn store_batches(link: &ReadConnection, deltas: &[Announcement]) -> Result<Vec<Result<()>>> {
+    link.ask(|session| async move { announce(&session, deltas).await }).await
 }
 
-/// Stores what continues the words that stand, and says of each what became of it.
-async fn announce(session: &Session, words: &[Announcement]) -> Result<Vec<Outcome<()>>, Trouble> {
-    let tenants: Vec<Text<'_>> = words.iter().map(|words| Text(words.agent.tenant.as_str())).collect();
-    let agents: Vec<Text<'_>> = words.iter().map(|words| Text(words.agent.agent.as_str())).collect();
-    let runs: Vec<&[u8]> = words.iter().map(|words| words.run.as_bytes().as_slice()).collect();
-    let epochs: Vec<i64> = words.iter().map(|words| int(words.epoch.0)).collect();
-    let firsts: Vec<i64> = words.iter().map(|words| i64::from(words.first)).collect();
-    let counts: Vec<i64> = words.iter().map(|words| words.pieces.0.len() as i64).collect();
-    let pieces: Vec<String> = words.iter().map(|words| words.pieces.encode()).collect();
-    let texts: Vec<&[u8]> = words.iter().map(|words| words.text.as_bytes()).collect();
+/// Stores the batches that follow the stored chunks of their run, and gives the outcome of each.
+async fn announce(session: &Session, deltas: &[Announcement]) -> Result<Vec<Result<()>>, PgError> {
+    let tenants: Vec<Text<'_>> = deltas.iter().map(|deltas| Text(deltas.agent.tenant.as_str())).collect();
+    let agents: Vec<Text<'_>> = deltas.iter().map(|deltas| Text(deltas.agent.agent.as_str())).collect();
+    let runs: Vec<&[u8]> = deltas.iter().map(|deltas| deltas.run.as_bytes().as_slice()).collect();
+    let epochs: Vec<i64> = deltas.iter().map(|deltas| int(deltas.epoch.0)).collect();
+    let firsts: Vec<i64> = deltas.iter().map(|deltas| i64::from(deltas.first)).collect();
+    let counts: Vec<i64> = deltas.iter().map(|deltas| deltas.pieces.0.len() as i64).collect();
+    let pieces: Vec<String> = deltas.iter().map(|deltas| deltas.pieces.encode()).collect();
+    let texts: Vec<&[u8]> = deltas.iter().map(|deltas| deltas.text.as_bytes()).collect();
     let params: [&(dyn tokio_postgres::types::ToSql + Sync); 8] = [&tenants, &agents, &runs, &epochs, &firsts, &counts, &pieces, &texts];
-    // For each that is not fenced: how many pieces stood before, and how many rows were stored for all.
-    let mut standing: Vec<Option<u64>> = vec![None; words.len()];
+    // For each batch that is not fenced, the number of chunks before it; and the number of rows that were stored for all.
+    let mut stored_before: Vec<Option<u64>> = vec![None; deltas.len()];
     let mut stored = 0;
     for row in session.client.query(&session.statements.announce, &params).await? {
         let columns = Columns::of(row);
         let place = columns.count()? as usize - 1;
-        standing[place] = Some(columns.count()?);
+        stored_before[place] = Some(columns.count()?);
         stored = columns.count()?;
     }
-    let continues = |(words, standing): (&Announcement, &Option<u64>)| *standing == Some(words.first.into());
-    let continuing = words.iter().zip(&standing).filter(|both| continues(*both) && !both.0.pieces.is_empty()).count() as u64;
-    let mut outcomes = Vec::with_capacity(words.len());
-    for (words, standing) in words.iter().zip(&standing) {
-        outcomes.push(match standing {
+    let continues = |(deltas, stored_before): (&Announcement, &Option<u64>)| *stored_before == Some(deltas.first.into());
+    let continuing = deltas.iter().zip(&stored_before).filter(|both| continues(*both) && !both.0.pieces.is_empty()).count() as u64;
+    let mut outcomes = Vec::with_capacity(deltas.len());
+    for (deltas, stored_before) in deltas.iter().zip(&stored_before) {
+        outcomes.push(match stored_before {
             None => Err(StoreError::Fenced),
-            // Fewer rows than should be: a connection that was lost has stored some of them just now.
-            Some(_) if continues((words, standing)) && stored == continuing => Ok(()),
-            Some(_) => verbs::check_same(&verbs::said(delta_rows(session, words.run).await?), words),
+            // Fewer rows than expected: a connection that was lost has stored some of them just now.
+            Some(_) if continues((deltas, stored_before)) && stored == continuing => Ok(()),
+            Some(_) => verbs::check_same(&verbs::join_deltas(delta_rows(session, deltas.run).await?), deltas),
         });
     }
     Ok(outcomes)

@@ -1,8 +1,8 @@
-//! What is erased, when, and what keeps it from being: everything about it that is sent.
+//! Erasing runs in PostgreSQL: which are due, the statements, and the checks against concurrent changes.
 //!
-//! Who makes a box from another holds no lock that an eraser takes, so both say what they found and fail if it is no longer so: a
-//! box that is shared must be there, a box that goes must not be shared. Then the transaction is rolled back, and the verb looks
-//! again.
+//! A transaction that makes a box from another one takes no lock that an eraser takes. So both state what they found, and fail if it has
+//! changed: a box that is shared must exist, and a box that is deleted must not be shared. Then the transaction is rolled back, and the
+//! verb reads again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,35 +12,35 @@ use windlass_kernel::{BoxId, RunId, Tenant, Timestamp};
 use super::{
     columns::{Columns, Text, int, limit as as_limit},
     flush::{Failure, Sent, Writes},
-    log::RunWrite,
     member::pin,
+    pg_error::PgError,
     session::Session,
-    trouble::Trouble,
+    write_set::RunWrite,
 };
 use crate::rows::{Erasure, NO_MANIFEST};
 
-/// Runs whose time to be erased has come, oldest first.
-pub(super) async fn erasable(session: &Session, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, Trouble> {
+/// Runs whose time to be erased has passed, oldest first.
+pub(super) async fn erasable(session: &Session, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, PgError> {
     let rows = session.client.query(&session.statements.erasable, &[&now.0, &as_limit(limit)]).await?;
     let read = |columns: Columns| Ok((columns.agent()?.tenant, columns.id(RunId::from_slice)?));
     rows.into_iter().map(|row| read(Columns::of(row))).collect()
 }
 
 impl Writes<'_> {
-    /// Statements that few transactions need. Behind the others: they change what those have written.
+    /// The statements that few transactions need. They come after the others, whose rows they change.
     pub(super) fn erasing(&self) -> Vec<Sent<'_>> {
         let mut sent: Vec<Sent<'_>> = vec![Box::pin(self.share_boxes()), Box::pin(self.keep_runs()), Box::pin(self.release_runs())];
         sent.push(Box::pin(self.erase_boxes()));
-        for erasure in self.logs.iter().flat_map(|log| &log.erased) {
+        for erasure in self.write_sets.iter().flat_map(|write_set| &write_set.erased) {
             sent.push(Box::pin(self.erase_run(erasure)));
         }
         sent
     }
 
-    /// Deletes the manifests of erased runs that no other run has. Before all other statements: whoever waits for one of these locks has
-    /// changed no row that others wait for.
+    /// Deletes the manifests of erased runs that no other run has. It comes before all other statements: a transaction that waits for one
+    /// of these locks has changed no row that others wait for.
     pub(super) fn dropping(&self) -> Vec<Sent<'_>> {
-        let erased = self.logs.iter().flat_map(|log| &log.erased);
+        let erased = self.write_sets.iter().flat_map(|write_set| &write_set.erased);
         let dropped = erased.filter_map(|erasure| erasure.manifest.as_ref().map(|hash| self.drop_manifest(erasure, hash)));
         dropped.map(|sent| -> Sent<'_> { Box::pin(sent) }).collect()
     }
@@ -51,14 +51,14 @@ impl Writes<'_> {
         self.change(&self.session.statements.drop_manifest, &[&Text(tenant.as_str()), &hash.as_slice(), &run, &!pin, &pin]).await
     }
 
-    /// Rows that are not as they were found mean that somebody was faster, not that they are missing.
+    /// Rows that differ from what was read mean that another transaction was faster, not that they are missing.
     async fn change(&self, statement: &Statement, params: &[&(dyn ToSql + Sync)]) -> Result<(), Failure> {
         self.session.client.execute(statement, params).await.map(drop).map_err(|error| Failure { error, missing: None })
     }
 
     async fn share_boxes(&self) -> Result<(), Failure> {
-        // Each once and in one order for everybody, so that nobody waits in a circle.
-        let boxes: BTreeSet<BoxId> = self.logs.iter().flat_map(|log| &log.shared).copied().collect();
+        // Each box once, and in the same order on all servers, so that they can't deadlock.
+        let boxes: BTreeSet<BoxId> = self.write_sets.iter().flat_map(|write_set| &write_set.shared).copied().collect();
         if boxes.is_empty() {
             return Ok(());
         }
@@ -66,7 +66,7 @@ impl Writes<'_> {
     }
 
     async fn erase_boxes(&self) -> Result<(), Failure> {
-        let boxes: BTreeSet<BoxId> = self.logs.iter().flat_map(|log| &log.conversations.gone).copied().collect();
+        let boxes: BTreeSet<BoxId> = self.write_sets.iter().flat_map(|write_set| &write_set.conversations.gone).copied().collect();
         if boxes.is_empty() {
             return Ok(());
         }
@@ -74,7 +74,7 @@ impl Writes<'_> {
     }
 
     async fn keep_runs(&self) -> Result<(), Failure> {
-        let changes = self.logs.iter().flat_map(|log| log.runs.values().filter_map(RunWrite::changed));
+        let changes = self.write_sets.iter().flat_map(|write_set| write_set.runs.values().filter_map(RunWrite::changed));
         let (runs, times): (Vec<&[u8]>, Vec<i64>) =
             changes.filter(|change| change.held_ms > 0).map(|change| (change.run.as_bytes().as_slice(), int(change.held_ms))).unzip();
         if runs.is_empty() {
@@ -84,9 +84,9 @@ impl Writes<'_> {
     }
 
     async fn release_runs(&self) -> Result<(), Failure> {
-        // In one order for everybody: whose run it is says nothing about who has it locked.
+        // In the same order on all servers, because the head's lock does not cover these runs.
         let released: BTreeMap<RunId, &(Tenant, Timestamp)> =
-            self.logs.iter().flat_map(|log| &log.released).map(|(run, by)| (*run, by)).collect();
+            self.write_sets.iter().flat_map(|write_set| &write_set.released).map(|(run, by)| (*run, by)).collect();
         if released.is_empty() {
             return Ok(());
         }

@@ -1,7 +1,7 @@
-//! Erasing a tenant whole, in batches. These statements are used so rarely that no connection keeps them prepared.
+//! Erasing a whole tenant, in batches. These statements are used so rarely that no connection keeps them prepared.
 //!
-//! A run may begin while a batch is deleted. What is deleted of boxes and items is what one snapshot saw, and nothing if that snapshot saw an
-//! open run; a run that begins after a box that goes fails on the box and is told so.
+//! A run may begin while a batch is deleted. The deleted boxes and items are those of one snapshot, and none if that snapshot has an open
+//! run; a run that begins after a box that is deleted fails because of the missing box.
 
 use windlass_kernel::Tenant;
 use windlass_ports::{TenantCursor, TenantErasure};
@@ -9,11 +9,11 @@ use windlass_ports::{TenantCursor, TenantErasure};
 use super::{
     columns::{Text, limit as as_limit},
     member::pin,
+    pg_error::PgError,
     session::Session,
-    trouble::Trouble,
 };
 
-/// Runs of a tenant that have not ended: those that are active, and those that wait.
+/// The number of a tenant's runs that have not ended: active and queued ones.
 const OPEN: &str = "SELECT (SELECT count(*) FROM heads h WHERE h.tenant = $1::text AND h.run IS NOT NULL)
     + (SELECT count(*) FROM runs r WHERE r.tenant = $1 AND r.epoch IS NULL AND r.status = 'queued')";
 
@@ -28,7 +28,7 @@ const RUNS: &str = "WITH gone AS MATERIALIZED (
     ), runs AS (DELETE FROM runs t USING gone WHERE t.run = gone.run RETURNING 1
     ) SELECT count(*) FROM runs";
 
-/// The tenant's rows of a page of a table, with what belongs to them; the last key of the page.
+/// The tenant's rows in a page of a table, with what belongs to them, and the last key of the page.
 macro_rules! page {
     ($table:literal, $key:literal, $others:literal) => {
         concat!(
@@ -60,7 +60,7 @@ const PAGES: [&str; 3] = [
     page!("items", "item", ""),
 ];
 
-/// Tables that are found by the tenant: at most so many rows of each. A head, or a count, that changed meanwhile stays.
+/// Tables that are found by the tenant: at most this many rows of each. A head or a count that changed meanwhile stays.
 const BY_TENANT: [&str; 7] = [
     "DELETE FROM inbox t WHERE t.n IN (SELECT n FROM inbox WHERE tenant = $1::text AND run IS NULL LIMIT $2::bigint)",
     "DELETE FROM answers t WHERE t.tenant = $1::text AND t.key IN (SELECT key FROM answers WHERE tenant = $1 LIMIT $2::bigint)",
@@ -72,8 +72,8 @@ const BY_TENANT: [&str; 7] = [
     "DELETE FROM tenants t WHERE t.tenant = $1::text AND t.open = 0 AND $2::bigint > 0",
 ];
 
-/// Erases a batch of what a tenant has.
-pub(super) async fn erase_tenant(session: &Session, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Result<TenantErasure, Trouble> {
+/// Erases a batch of a tenant's rows.
+pub(super) async fn erase_tenant(session: &Session, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Result<TenantErasure, PgError> {
     let whose = Text(tenant.as_str());
     let open: i64 = session.client.query_one(OPEN, &[&whose]).await?.try_get(0)?;
     if open > 0 {
@@ -102,8 +102,8 @@ pub(super) async fn erase_tenant(session: &Session, tenant: &Tenant, from: &Tena
     Ok(TenantErasure::Erased { rows, next })
 }
 
-/// With the locks that keep a manifest for a run that begins with it.
-async fn drop_manifests(session: &Session, tenant: &Tenant, most: i64) -> Result<u64, Trouble> {
+/// Takes the locks that keep a manifest for a run that begins with it.
+async fn drop_manifests(session: &Session, tenant: &Tenant, most: i64) -> Result<u64, PgError> {
     let whose = Text(tenant.as_str());
     let sql = "SELECT m.hash FROM manifests m WHERE m.tenant = $1::text LIMIT $2::bigint";
     let mut dropped = 0;

@@ -1,4 +1,4 @@
-//! Questions on their way to the database: all questions of a kind are one statement, and all statements travel together.
+//! Sends questions to the database: all questions of a kind are one statement, and all statements are sent together.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,37 +14,37 @@ use super::{
     answers,
     columns::{Columns, Text, int, limit as as_limit},
     conversations, lists,
+    pg_error::PgError,
     question::{Answer, Question},
     requests,
     session::Session,
-    trouble::Trouble,
 };
-use crate::rows::{BoxRow, DeltaRow, Outcome};
+use crate::rows::{BoxRow, DeltaRow, Result};
 
-/// Decoded manifests that are kept at the most; there are few, and all runs of an agent share one.
+/// The most decoded manifests in the cache. There are few, and all runs of an agent share one.
 const MANIFESTS_MAX: usize = 256;
 
-/// Decoded manifests, shared by all connections.
+/// The cache of decoded manifests, shared by all connections.
 pub(super) type Manifests = Arc<Mutex<BTreeMap<[u8; 32], Arc<Manifest>>>>;
 
-/// How far a question about a box goes.
+/// What is read for a question about a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
     /// The box alone.
     Box,
-    /// All that must be read before it too: whoever asks for one parent asks for all of them.
+    /// All boxes that must be read before it, too: a verb that reads one parent reads all of them.
     Chain,
     /// And their items.
     ChainAndItems,
 }
 
-pub(super) type Answered = Result<Vec<(Question, Answer)>, Trouble>;
+pub(super) type Answered = Result<Vec<(Question, Answer)>, PgError>;
 
-/// Has questions answered. Nothing is waited for before all of them are sent.
+/// Answers questions. Everything is sent before the first answer is awaited.
 pub(super) async fn fetch(session: &Session, questions: BTreeSet<Question>, depth: Depth) -> Answered {
     let mut kinds: Vec<Vec<Question>> = Vec::new();
     for question in questions {
-        // They are sorted, so those of a kind stand together.
+        // They are sorted, so that those of a kind are adjacent.
         match kinds.last_mut().filter(|kind| std::mem::discriminant(&kind[0]) == std::mem::discriminant(&question)) {
             Some(kind) => kind.push(question),
             None => kinds.push(vec![question]),
@@ -62,7 +62,7 @@ pub(super) async fn fetch(session: &Session, questions: BTreeSet<Question>, dept
     Ok(all)
 }
 
-/// One value of every question of a kind.
+/// One field of every question of a kind.
 macro_rules! column {
     ($kind:expr, $pattern:pat => $value:expr) => {
         $kind.iter().filter_map(|question| if let $pattern = question { Some($value) } else { None }).collect::<Vec<_>>()
@@ -108,7 +108,7 @@ async fn answer(session: &Session, kind: Vec<Question>, depth: Depth) -> Answere
         Question::Outbox(_) => outbox(session, kind).await,
         Question::Conversation(_) => conversations::rows(session, kind).await,
         Question::ConversationParts(_) => conversations::parts(session, kind).await,
-        Question::Kept(..) => answers::rows(session, kind).await,
+        Question::RecordedAnswer(..) => answers::rows(session, kind).await,
         Question::OpenRequests(..) => requests::rows(session, kind).await,
         Question::Runs(..) => lists::runs(session, kind).await,
         Question::AgentNames { .. } => lists::agent_names(session, kind).await,
@@ -122,8 +122,8 @@ pub(super) async fn keyed<T>(
     statement: &Statement,
     params: &[&(dyn ToSql + Sync)],
     keys: usize,
-    read: impl Fn(&Columns) -> Outcome<T>,
-) -> Result<Vec<Vec<T>>, Trouble> {
+    read: impl Fn(&Columns) -> Result<T>,
+) -> Result<Vec<Vec<T>>, PgError> {
     let rows = session.client.query(statement, params).await?;
     let mut found: Vec<Vec<T>> = (0..keys).map(|_| Vec::new()).collect();
     for row in rows {
@@ -150,7 +150,7 @@ async fn heads(session: &Session, kind: Vec<Question>) -> Answered {
     first(kind, found, Answer::Head)
 }
 
-/// Heads, locked until the transaction ends. The questions are sorted, so nobody waits in a circle.
+/// Heads, locked until the transaction ends. The questions are sorted, so that servers can't deadlock.
 pub(super) async fn lock_heads(session: &Session, kind: Vec<Question>) -> Answered {
     let tenants = column!(kind, Question::Head(agent) => Text(agent.tenant.as_str()));
     let agents = column!(kind, Question::Head(agent) => Text(agent.agent.as_str()));
@@ -158,8 +158,8 @@ pub(super) async fn lock_heads(session: &Session, kind: Vec<Question>) -> Answer
     first(kind, found, Answer::Head)
 }
 
-/// Inbox numbers that nobody else has, in order. The same statement pins manifests: none of them is deleted until the transaction ends.
-pub(super) async fn numbers(session: &Session, count: usize, pins: &[i64]) -> Result<Vec<u64>, Trouble> {
+/// Reserves inbox numbers, in order. The same statement pins manifests: none of them is deleted until the transaction ends.
+pub(super) async fn numbers(session: &Session, count: usize, pins: &[i64]) -> Result<Vec<u64>, PgError> {
     if count == 0 {
         return Ok(Vec::new());
     }
@@ -198,7 +198,7 @@ async fn next_queued(session: &Session, kind: Vec<Question>) -> Answered {
 async fn open_runs(session: &Session, kind: Vec<Question>) -> Answered {
     let tenants = column!(kind, Question::OpenRuns(tenant) => Text(tenant.as_str()));
     let found = keyed(session, &session.statements.open_runs, &[&tenants], kind.len(), Columns::number).await?;
-    // Slots are read one after the other, so the sum may be a little beside the truth.
+    // Slots are read one after the other, so that the sum may be slightly wrong.
     first(kind, found, |open| Answer::Count(u32::try_from(open.unwrap_or(0).max(0)).unwrap_or(u32::MAX)))
 }
 
@@ -265,7 +265,7 @@ async fn chains(session: &Session, kind: Vec<Question>) -> Answered {
     Ok(answers)
 }
 
-/// What whoever walks along these boxes asks next.
+/// The next questions of a verb that reads these boxes.
 fn segments(answers: &[(Question, Answer)]) -> BTreeSet<Question> {
     let parent = |answer: &Answer| if let Answer::Box(Some(row)) = answer { row.parent.filter(|_| row.inherited == 0) } else { None };
     answers.iter().filter_map(|(_, answer)| parent(answer)).map(|range| Question::BoxItemIds(range.id, range.length)).collect()
@@ -303,7 +303,7 @@ async fn lineages(session: &Session, kind: Vec<Question>) -> Answered {
     first(kind, found, Answer::Lineage)
 }
 
-/// Manifests never change, so one that was decoded is not asked for again.
+/// Manifests never change, so that a cached one is not read again.
 async fn manifests(session: &Session, kind: Vec<Question>) -> Answered {
     let decoded = |hash: &[u8; 32]| session.manifests.lock().ok()?.get(hash).cloned();
     let known = column!(kind, Question::Manifest(_, hash) => decoded(hash));
@@ -324,7 +324,7 @@ async fn manifests(session: &Session, kind: Vec<Question>) -> Answered {
     first(kind, found, Answer::Manifest)
 }
 
-/// Answers questions that seldom have company, one after the other.
+/// Answers kinds of questions that are rarely asked together, one after the other.
 macro_rules! singly {
     ($kind:expr, $pattern:pat => $answer:expr) => {{
         let mut answers = Vec::new();
@@ -348,8 +348,8 @@ async fn run_from(session: &Session, kind: Vec<Question>) -> Answered {
 async fn journal(session: &Session, kind: Vec<Question>) -> Answered {
     singly!(kind, Question::Journal { run, from, limit } => {
         let params: [&(dyn ToSql + Sync); 3] = [&run.as_bytes().as_slice(), &int(*from), &as_limit(*limit)];
-        let stretches = rows(session, &session.statements.journal, &params, Columns::stretch).await?;
-        Answer::Journal(stretches.into_iter().flatten().filter(|row| row.number >= *from).take(*limit).collect())
+        let journal_batches = rows(session, &session.statements.journal, &params, Columns::journal_batch).await?;
+        Answer::Journal(journal_batches.into_iter().flatten().filter(|row| row.number >= *from).take(*limit).collect())
     })
 }
 
@@ -357,8 +357,8 @@ async fn deltas(session: &Session, kind: Vec<Question>) -> Answered {
     singly!(kind, Question::Deltas(run) => Answer::Deltas(delta_rows(session, *run).await?))
 }
 
-/// A run's announced words, in their order.
-pub(super) async fn delta_rows(session: &Session, run: RunId) -> Result<Vec<DeltaRow>, Trouble> {
+/// A run's deltas, in their order.
+pub(super) async fn delta_rows(session: &Session, run: RunId) -> Result<Vec<DeltaRow>, PgError> {
     rows(session, &session.statements.deltas, &[&run.as_bytes().as_slice()], Columns::delta).await
 }
 
@@ -427,7 +427,7 @@ async fn due(session: &Session, kind: Vec<Question>) -> Answered {
 
 async fn orphans(session: &Session, kind: Vec<Question>) -> Answered {
     singly!(kind, Question::Orphans { node, after, limit } => {
-        // No agent has an empty name, so the first page begins after that.
+        // No agent has an empty name, so that the first page begins after the empty name.
         let (tenant, name) = after.as_ref().map_or(("", ""), |after| (after.tenant.as_str(), after.agent.as_str()));
         let params: [&(dyn ToSql + Sync); 4] = [&Text(tenant), &Text(name), &int(node.0), &as_limit(*limit)];
         Answer::Agents(rows(session, &session.statements.orphans, &params, Columns::agent).await?)
@@ -439,7 +439,7 @@ async fn outbox(session: &Session, kind: Vec<Question>) -> Answered {
 }
 
 /// The oldest rows of the outbox.
-pub(super) async fn outbox_rows(session: &Session, limit: usize) -> Result<Vec<OutboxRow>, Trouble> {
+pub(super) async fn outbox_rows(session: &Session, limit: usize) -> Result<Vec<OutboxRow>, PgError> {
     rows(session, &session.statements.outbox, &[&as_limit(limit)], Columns::outbox).await
 }
 
@@ -448,8 +448,8 @@ pub(super) async fn rows<T>(
     session: &Session,
     statement: &Statement,
     params: &[&(dyn ToSql + Sync)],
-    read: impl Fn(&Columns) -> Outcome<T>,
-) -> Result<Vec<T>, Trouble> {
+    read: impl Fn(&Columns) -> Result<T>,
+) -> Result<Vec<T>, PgError> {
     let rows = session.client.query(statement, params).await?;
     rows.into_iter().map(|row| Ok(read(&Columns::of(row))?)).collect()
 }

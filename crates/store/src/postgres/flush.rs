@@ -1,4 +1,4 @@
-//! What verbs wrote on their sheets, on its way to the database: a few statements for all tables, and the commit right behind them.
+//! Sends what verbs wrote to their overlays: a few statements for all tables, and the commit right behind them.
 
 use std::{
     borrow::Cow,
@@ -16,28 +16,28 @@ use windlass_ports::codec;
 
 use super::{
     columns::{Text, int},
-    log::{CallWrite, HeadWrite, Log, RunWrite},
+    pg_error::PgError,
     session::Session,
-    trouble::Trouble,
+    write_set::{CallWrite, HeadWrite, RunWrite, WriteSet},
 };
 use crate::{
-    rows::{RunRow, is_missing},
+    rows::{RunRow, missing_row},
     spelling,
 };
 
-/// Everything the members of a transaction wrote.
+/// All writes of the members of a transaction.
 pub(super) struct Writes<'a> {
     pub(super) session: &'a Session,
-    pub(super) logs: &'a [Log],
-    /// Hashes of new content, taken before any lock was.
+    pub(super) write_sets: &'a [WriteSet],
+    /// Hashes of new content, which were computed before any lock was taken.
     pub(super) hashes: &'a BTreeMap<ItemId, [u8; 16]>,
-    /// The slot for counts of open runs.
+    /// The slot of this connection for counts of open runs.
     pub(super) slot: i64,
     /// Manifests that are not known to be stored.
     pub(super) manifests: &'a BTreeMap<(Tenant, [u8; 32]), Bytes>,
 }
 
-/// How a statement went that was sent. `missing` is what it means if a row was not found.
+/// The failure of a statement. `missing` is its meaning if a row was not found.
 pub(super) struct Failure {
     pub(super) error: tokio_postgres::Error,
     pub(super) missing: Option<&'static str>,
@@ -45,7 +45,7 @@ pub(super) struct Failure {
 
 pub(super) type Sent<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
-/// A column of rows on their way, as the array that a statement takes.
+/// A column of rows, as the array that a statement takes.
 type Array<'a> = Box<dyn ToSql + Send + Sync + 'a>;
 
 /// Rows for one table, column by column.
@@ -61,22 +61,29 @@ impl<'a> Part<'a> {
 }
 
 impl Writes<'_> {
-    /// Writes everything and commits, in one round trip. Trust what the statements say, not the commit: behind an error it
-    /// becomes a rollback and says nothing about it.
-    pub(super) async fn commit(&self) -> Result<(), Trouble> {
+    /// Writes everything and commits, in one round trip. The results of the statements count, not that of the commit: after an error a
+    /// commit becomes a rollback and reports no error.
+    pub(super) async fn commit(&self) -> Result<(), PgError> {
         let statements = &self.session.statements;
         let begun_and_ended = [self.new_runs(), self.changed_runs(), self.boxes(), self.open_runs()];
-        let laps =
-            [self.heads(false), self.stretches(), self.items(), self.box_rows(), self.new_messages(), self.new_calls(), self.moved_calls()];
+        let iterations = [
+            self.heads(false),
+            self.journal_batches(),
+            self.items(),
+            self.box_rows(),
+            self.new_messages(),
+            self.new_calls(),
+            self.moved_calls(),
+        ];
         let mut sent: Vec<Sent<'_>> = self.dropping();
         sent.extend([
-            // Before the runs, which look for them.
+            // Before the runs, whose statement looks for the manifests.
             self.send(&statements.insert_manifests, [self.manifests()], None),
             self.send(&statements.insert_heads, [self.heads(true)], None),
             self.send(&statements.delete_heads, [self.gone_heads()], Some("a head that is forgotten")),
             self.send(&statements.write_ends, begun_and_ended, Some("a run that changes")),
             self.send(&statements.activate_runs, [self.activated_runs()], Some("a run that is leased")),
-            self.send(&statements.write_laps, laps, Some("a call that moves")),
+            self.send(&statements.write_iterations, iterations, Some("a call that moves")),
             self.send(&statements.forget_deltas, [self.settled()], None),
             self.send(&statements.update_messages, [self.changed_messages()], Some("a message that changes")),
             self.send(&statements.update_calls, [self.changed_calls()], Some("a call that changes")),
@@ -105,20 +112,20 @@ impl Writes<'_> {
         let waited = futures_util::future::join(join_all(waiting.into_iter().map(|(future, _)| future)), end);
         let (waited, ended) = waited.await;
         let failures: Vec<Failure> = done.into_iter().filter_map(|(_, outcome)| outcome).chain(waited).filter_map(Result::err).collect();
-        let Some(first) = failures.into_iter().find(|failure| !Trouble::is_echo(&failure.error)) else {
+        let Some(first) = failures.into_iter().find(|failure| !PgError::is_echo(&failure.error)) else {
             return Ok(ended?);
         };
-        Err(trouble(first))
+        Err(to_pg_error(first))
     }
 
-    pub(super) fn all<'s, T>(&'s self, of: impl Fn(&'s Log) -> T) -> Vec<T::Item>
+    pub(super) fn all<'s, T>(&'s self, of: impl Fn(&'s WriteSet) -> T) -> Vec<T::Item>
     where
         T: IntoIterator + 's,
     {
-        self.logs.iter().flat_map(of).collect()
+        self.write_sets.iter().flat_map(of).collect()
     }
 
-    /// One statement for what may be several tables. Without rows there is nothing to be sent.
+    /// One statement, which may write several tables. It is not sent if there are no rows.
     pub(super) fn send<'s, const N: usize>(
         &'s self,
         statement: &'s Statement,
@@ -135,8 +142,9 @@ impl Writes<'_> {
     }
 
     fn heads(&self, is_new: bool) -> Part<'_> {
-        let mut rows: Vec<(&AgentKey, &HeadWrite)> = self.all(|log| log.heads.iter().filter(move |(_, write)| write.is_new == is_new));
-        // In one order for everybody, so that servers which make the same heads at once never wait in a circle.
+        let mut rows: Vec<(&AgentKey, &HeadWrite)> =
+            self.all(|write_set| write_set.heads.iter().filter(move |(_, write)| write.is_new == is_new));
+        // All servers insert in the same order, so that servers which make the same heads at once can't deadlock.
         rows.sort_unstable_by_key(|(agent, _)| *agent);
         Part::of(
             &rows,
@@ -161,12 +169,12 @@ impl Writes<'_> {
     }
 
     fn gone_heads(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.gone_heads);
+        let rows = self.all(|write_set| &write_set.gone_heads);
         Part::of(&rows, [column(&rows, |agent| Text(agent.tenant.as_str())), column(&rows, |agent| Text(agent.agent.as_str()))])
     }
 
     fn new_runs(&self) -> Part<'_> {
-        let mut rows: Vec<&RunRow> = self.all(|log| log.new_runs.values());
+        let mut rows: Vec<&RunRow> = self.all(|write_set| write_set.new_runs.values());
         rows.sort_unstable_by_key(|row| (&row.brief.agent.tenant, &row.dedupe));
         Part::of(
             &rows,
@@ -205,7 +213,7 @@ impl Writes<'_> {
     }
 
     fn changed_runs(&self) -> Part<'_> {
-        let rows = self.all(|log| log.runs.values().filter_map(RunWrite::changed));
+        let rows = self.all(|write_set| write_set.runs.values().filter_map(RunWrite::changed));
         Part::of(
             &rows,
             [
@@ -222,7 +230,7 @@ impl Writes<'_> {
     }
 
     fn activated_runs(&self) -> Part<'_> {
-        let rows = self.all(|log| log.runs.iter().filter_map(|(run, write)| Some((run, write.activated()?))));
+        let rows = self.all(|write_set| write_set.runs.iter().filter_map(|(run, write)| Some((run, write.activated()?))));
         Part::of(&rows, [column(&rows, |(run, _)| run.as_bytes().as_slice()), column(&rows, |(_, epoch)| int(epoch.0))])
     }
 
@@ -240,35 +248,36 @@ impl Writes<'_> {
 
     fn open_runs(&self) -> Part<'_> {
         let mut changes: BTreeMap<&Tenant, i64> = BTreeMap::new();
-        for (tenant, change) in self.logs.iter().flat_map(|log| &log.open_runs) {
+        for (tenant, change) in self.write_sets.iter().flat_map(|write_set| &write_set.open_runs) {
             *changes.entry(tenant).or_default() += change;
         }
         let rows: Vec<(&Tenant, i64)> = changes.into_iter().filter(|(_, change)| *change != 0).collect();
         Part::of(&rows, [column(&rows, |(tenant, _)| Text(tenant.as_str())), column(&rows, |(_, change)| change), Box::new(self.slot)])
     }
 
-    fn stretches(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.stretches);
+    fn journal_batches(&self) -> Part<'_> {
+        let rows = self.all(|write_set| &write_set.journal_batches);
         Part::of(
             &rows,
             [
                 column(&rows, |(run, ..)| run.as_bytes().as_slice()),
-                column(&rows, |(_, stretch, _)| int(stretch.first)),
-                column(&rows, |(_, stretch, _)| stretch.epoch.map(|epoch| int(epoch.0))),
-                column(&rows, |(_, stretch, _)| stretch.at.0),
-                column(&rows, |(_, stretch, _)| i64::from(stretch.version)),
+                column(&rows, |(_, batch, _)| int(batch.first)),
+                column(&rows, |(_, batch, _)| batch.epoch.map(|epoch| int(epoch.0))),
+                column(&rows, |(_, batch, _)| batch.at.0),
+                column(&rows, |(_, batch, _)| i64::from(batch.version)),
                 column(&rows, |(.., events)| events.as_str()),
             ],
         )
     }
 
     fn settled(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.settled);
+        let rows = self.all(|write_set| &write_set.settled);
         Part::of(&rows, [column(&rows, |run| run.as_bytes().as_slice())])
     }
 
     fn new_messages(&self) -> Part<'_> {
-        let rows = self.all(|log| log.messages.iter().filter_map(|(id, write)| write.inserted().map(|(agent, row)| (id, agent, row))));
+        let rows =
+            self.all(|write_set| write_set.messages.iter().filter_map(|(id, write)| write.inserted().map(|(agent, row)| (id, agent, row))));
         Part::of(
             &rows,
             [
@@ -292,7 +301,9 @@ impl Writes<'_> {
     }
 
     fn changed_messages(&self) -> Part<'_> {
-        let rows = self.all(|log| log.messages.iter().filter_map(|(id, write)| write.changed().map(|(agent, change)| (id, agent, change))));
+        let rows = self.all(|write_set| {
+            write_set.messages.iter().filter_map(|(id, write)| write.changed().map(|(agent, change)| (id, agent, change)))
+        });
         Part::of(
             &rows,
             [
@@ -308,7 +319,7 @@ impl Writes<'_> {
     }
 
     fn new_calls(&self) -> Part<'_> {
-        let rows = self.all(|log| log.calls.values().filter_map(CallWrite::inserted));
+        let rows = self.all(|write_set| write_set.calls.values().filter_map(CallWrite::inserted));
         Part::of(
             &rows,
             [
@@ -334,7 +345,7 @@ impl Writes<'_> {
     }
 
     fn changed_calls(&self) -> Part<'_> {
-        let rows = self.all(|log| log.calls.values().filter_map(CallWrite::updated));
+        let rows = self.all(|write_set| write_set.calls.values().filter_map(CallWrite::updated));
         Part::of(
             &rows,
             [
@@ -352,7 +363,7 @@ impl Writes<'_> {
     }
 
     fn moved_calls(&self) -> Part<'_> {
-        let rows = self.all(|log| log.calls.iter().filter_map(|(key, write)| Some((key, write.moved()?))));
+        let rows = self.all(|write_set| write_set.calls.iter().filter_map(|(key, write)| Some((key, write.moved()?))));
         Part::of(
             &rows,
             [
@@ -366,7 +377,7 @@ impl Writes<'_> {
     }
 
     fn items(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.items);
+        let rows = self.all(|write_set| &write_set.items);
         let hash = |item: &NewItem| match self.hashes.get(&item.id) {
             Some(taken) => Cow::Borrowed(taken.as_slice()),
             None => Cow::Owned(codec::content_hash(&item.content).to_vec()),
@@ -384,7 +395,7 @@ impl Writes<'_> {
     }
 
     fn boxes(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.boxes);
+        let rows = self.all(|write_set| &write_set.boxes);
         Part::of(
             &rows,
             [
@@ -399,7 +410,7 @@ impl Writes<'_> {
     }
 
     fn box_rows(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.box_rows);
+        let rows = self.all(|write_set| &write_set.box_rows);
         Part::of(
             &rows,
             [
@@ -411,7 +422,7 @@ impl Writes<'_> {
     }
 
     fn outbox(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.outbox);
+        let rows = self.all(|write_set| &write_set.outbox);
         Part::of(
             &rows,
             [
@@ -425,7 +436,7 @@ impl Writes<'_> {
     }
 
     fn published(&self) -> Part<'_> {
-        let rows = self.all(|log| &log.published);
+        let rows = self.all(|write_set| &write_set.published);
         Part::of(&rows, [column(&rows, |n| int(*n))])
     }
 }
@@ -437,17 +448,17 @@ where
     Box::new(rows.iter().copied().map(value).collect::<Vec<T>>())
 }
 
-/// A count that is not as it must be was made an error by the statement. For new heads and for boxes it means that somebody else
-/// was there at the same time; for everything else, that a row is not there.
-fn trouble(failure: Failure) -> Trouble {
+/// The statements turn an unexpected number of rows into an error. For new heads and for boxes it means that another server was faster; for
+/// everything else, that a row is missing.
+fn to_pg_error(failure: Failure) -> PgError {
     if failure.error.code() == Some(&SqlState::INVALID_ARGUMENT_FOR_POWER_FUNCTION) {
-        return Trouble::Again("a manifest was erased after it was stored".into());
+        return PgError::Again("a manifest was erased after it was stored".into());
     }
     if failure.error.code() != Some(&SqlState::DIVISION_BY_ZERO) {
         return failure.error.into();
     }
     match failure.missing {
-        Some(what) => Trouble::Failed(is_missing(what)),
-        None => Trouble::Again("somebody else made or changed the same rows".into()),
+        Some(what) => PgError::Failed(missing_row(what)),
+        None => PgError::Again("somebody else made or changed the same rows".into()),
     }
 }

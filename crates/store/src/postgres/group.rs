@@ -1,5 +1,5 @@
-//! One transaction for a group of verbs: heads locked, questions answered, verbs run, everything written; two round trips in
-//! the usual case.
+//! One transaction for a group of verbs: heads are locked, questions answered, verbs run, and everything is written; two round trips in the
+//! usual case.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,42 +11,42 @@ use windlass_ports::StoreError;
 use super::{
     fetch::{Depth, fetch, lock_heads, numbers},
     flush::Writes,
-    log::Log,
-    member::{Member, Standing},
+    member::{Member, VerbState},
+    overlay::{Answers, TransactionOverlay},
+    pg_error::PgError,
     question::{Answer, Question},
     session::{Connector, Session},
-    sheet::{Answers, Sheet},
-    trouble::Trouble,
+    write_set::WriteSet,
 };
 
-/// So often a verb may ask for more. None does so without end.
+/// The most rounds of questions of one verb. A verb that exceeds it has a bug.
 const ROUNDS_MAX: usize = 1_000;
 
-/// Hashes of manifests that are remembered as stored; one that was forgotten is only stored in vain.
+/// The number of manifest hashes that are remembered as stored. A forgotten one only causes an unnecessary write.
 const KNOWN_MAX: usize = 4_096;
 
 /// A connection that writes.
-pub(super) struct Pen {
+pub(super) struct WriteConnection {
     connector: Connector,
     session: Option<Session>,
-    /// Where this connection counts open runs.
+    /// The slot in which this connection counts open runs.
     slot: i64,
-    /// Manifests that are stored.
+    /// Manifests that are known to be stored.
     known: BTreeSet<(Tenant, [u8; 32])>,
 }
 
-/// How a transaction ended that met no trouble.
+/// How a transaction without a database error ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// Everything is on disk.
     Written,
-    /// A verb failed, so nothing was written. The verb knows why.
+    /// A verb failed and keeps its error, so nothing was written.
     Refused,
-    /// A verb asked for a head that is not locked, so nothing was written.
+    /// A verb read a head that is not locked, so nothing was written.
     Unlocked,
 }
 
-/// What a transaction begins with: heads to lock and questions to ask.
+/// The beginning of a transaction: heads to lock and questions to ask.
 #[derive(Default)]
 pub(super) struct Opening {
     pub(super) heads: BTreeSet<Question>,
@@ -54,7 +54,7 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// What the members say they need.
+    /// What the members declare to need.
     pub(super) fn of(members: &[Box<dyn Member>]) -> Self {
         let wants = || members.iter().map(|member| member.wants());
         let heads = wants().filter_map(|wants| wants.agent.clone()).map(Question::Head).collect();
@@ -66,24 +66,24 @@ impl Opening {
     }
 }
 
-impl Pen {
+impl WriteConnection {
     pub(super) fn new(connector: Connector, slot: i64) -> Self {
-        Pen { connector, session: None, slot, known: BTreeSet::new() }
+        WriteConnection { connector, session: None, slot, known: BTreeSet::new() }
     }
 
-    /// Connects, if it is not connected. An error means that the server was tried for as long as it is tried.
-    pub(super) async fn ready(&mut self) -> Result<&Session, Trouble> {
+    /// Connects, if there is no connection. An error means that the server was unreachable for the whole retry period.
+    pub(super) async fn ready(&mut self) -> Result<&Session, PgError> {
         if self.session.as_ref().is_none_or(|session| session.client.is_closed()) {
             self.session = None;
             self.session = Some(self.connector.session().await?);
         }
-        self.session.as_ref().ok_or_else(|| Trouble::Lost("there is no connection".into()))
+        self.session.as_ref().ok_or_else(|| PgError::Lost("there is no connection".into()))
     }
 
-    /// Applies verbs in one transaction. On any trouble nothing was written, unless the connection was lost: then nobody knows.
-    pub(super) async fn transact(&mut self, members: &mut [Box<dyn Member>], opening: Opening) -> Result<Ending, Trouble> {
+    /// Applies verbs in one transaction. After an error nothing was written, unless the connection was lost: then the outcome is unknown.
+    pub(super) async fn transact(&mut self, members: &mut [Box<dyn Member>], opening: Opening) -> Result<Ending, PgError> {
         let Some(session) = &self.session else {
-            return Err(Trouble::Lost("there is no connection".into()));
+            return Err(PgError::Lost("there is no connection".into()));
         };
         let transaction = Transaction { session, members, slot: self.slot, known: &self.known };
         let outcome = transaction.run(opening).await;
@@ -91,11 +91,11 @@ impl Pen {
             Ok((Ending::Written, _)) => false,
             Ok((Ending::Refused | Ending::Unlocked, _)) | Err(_) => true,
         };
-        let is_lost = matches!(outcome, Err(Trouble::Lost(_))) || (is_open && session.client.batch_execute("ROLLBACK").await.is_err());
+        let is_lost = matches!(outcome, Err(PgError::Lost(_))) || (is_open && session.client.batch_execute("ROLLBACK").await.is_err());
         if is_lost {
             self.session = None;
         }
-        if matches!(outcome, Err(Trouble::Again(_))) {
+        if matches!(outcome, Err(PgError::Again(_))) {
             // A manifest that was stored may have been erased since, by any server.
             self.known.clear();
         }
@@ -109,12 +109,11 @@ impl Pen {
         Ok(ending)
     }
 
-    /// Runs a verb outside of any transaction, to learn what it asks. True if it came to its end and wrote nothing: then its
-    /// answer is good.
-    pub(super) async fn rehearse(&mut self, member: &mut dyn Member) -> Result<(Opening, bool), Trouble> {
+    /// Runs a verb outside of any transaction, to discover what it reads. True if it ended and wrote nothing: then its answer is valid.
+    pub(super) async fn discover_reads(&mut self, member: &mut dyn Member) -> Result<(Opening, bool), PgError> {
         let session = self.ready().await?;
-        let (mut answers, nobody) = (Answers::new(), BTreeMap::new());
-        // Numbers that nobody drew: what is written here is thrown away.
+        let (mut answers, no_changes) = (Answers::new(), BTreeMap::new());
+        // Numbers that were not reserved: what is written here is discarded.
         let drawn: Vec<u64> = (0..member.wants().numbers as u64).collect();
         let mut known: BTreeSet<Question> = member.wants().questions.iter().cloned().collect();
         for _ in 0..ROUNDS_MAX {
@@ -122,21 +121,21 @@ impl Pen {
             let next = follow_ups(&found);
             answers.extend(found);
             answers.extend(fetch(session, next, Depth::Box).await?);
-            let mut sheet = Sheet::new(&answers, &nobody, &drawn);
-            member.apply(&mut sheet);
-            let (missing, _, log) = sheet.into_parts();
+            let mut overlay = TransactionOverlay::new(&answers, &no_changes, &drawn);
+            member.apply(&mut overlay);
+            let (missing, _, write_set) = overlay.into_parts();
             if missing.is_empty() {
-                let is_idle = log.is_empty() && member.standing() == Standing::Done;
+                let is_idle = write_set.is_empty() && member.state() == VerbState::Done;
                 let (heads, questions) = answers.into_keys().partition(|question| matches!(question, Question::Head(_)));
                 return Ok((Opening { heads, questions }, is_idle));
             }
             known = missing.into_iter().collect();
         }
-        Err(endless())
+        Err(too_many_rounds())
     }
 }
 
-/// A transaction in the making.
+/// A transaction in progress.
 struct Transaction<'a> {
     session: &'a Session,
     members: &'a mut [Box<dyn Member>],
@@ -145,10 +144,10 @@ struct Transaction<'a> {
 }
 
 impl Transaction<'_> {
-    /// Returns the manifests that were stored with it.
-    async fn run(self, opening: Opening) -> Result<(Ending, Vec<(Tenant, [u8; 32])>), Trouble> {
+    /// Runs the transaction. Returns the manifests that were stored with it.
+    async fn run(self, opening: Opening) -> Result<(Ending, Vec<(Tenant, [u8; 32])>), PgError> {
         let wanted: usize = self.members.iter().map(|member| member.wants().numbers).sum();
-        // In one order for everybody, so that servers which pin the same manifests never wait in a circle.
+        // All servers lock in the same order, so that servers which pin the same manifests can't deadlock.
         let pins: BTreeSet<i64> = self.members.iter().flat_map(|member| &member.wants().pins).copied().collect();
         let pins: Vec<i64> = pins.into_iter().collect();
         let (begun, locked, asked, drawn) = join4(
@@ -163,51 +162,51 @@ impl Transaction<'_> {
         answers.extend(asked?);
         let drawn = drawn?;
         let hashes = self.members.iter().flat_map(|member| &member.wants().hashes).map(|(item, hash)| (*item, *hash)).collect();
-        let mut sheets = Sheets::new(self.members, &drawn);
+        let mut overlays = Overlays::new(self.members, &drawn);
         for _ in 0..ROUNDS_MAX {
-            let missing = sheets.run(&answers);
-            if sheets.has_failed() {
+            let missing = overlays.run(&answers);
+            if overlays.has_failed() {
                 return Ok((Ending::Refused, Vec::new()));
             }
             if missing.is_empty() {
-                return write(self.session, &sheets.into_logs(), &hashes, self.slot, self.known).await;
+                return write(self.session, &overlays.into_write_sets(), &hashes, self.slot, self.known).await;
             }
             if missing.iter().any(|question| matches!(question, Question::Head(_))) {
                 return Ok((Ending::Unlocked, Vec::new()));
             }
             answers.extend(fetch(self.session, missing, Depth::ChainAndItems).await?);
         }
-        Err(endless())
+        Err(too_many_rounds())
     }
 }
 
 async fn write(
     session: &Session,
-    logs: &[Log],
+    write_sets: &[WriteSet],
     hashes: &BTreeMap<ItemId, [u8; 16]>,
     slot: i64,
     known: &BTreeSet<(Tenant, [u8; 32])>,
-) -> Result<(Ending, Vec<(Tenant, [u8; 32])>), Trouble> {
-    let all = logs.iter().flat_map(|log| &log.manifests).filter(|(key, _)| !known.contains(key));
+) -> Result<(Ending, Vec<(Tenant, [u8; 32])>), PgError> {
+    let all = write_sets.iter().flat_map(|write_set| &write_set.manifests).filter(|(key, _)| !known.contains(key));
     let manifests: BTreeMap<(Tenant, [u8; 32]), Bytes> = all.cloned().collect();
-    Writes { session, logs, hashes, slot, manifests: &manifests }.commit().await?;
+    Writes { session, write_sets, hashes, slot, manifests: &manifests }.commit().await?;
     Ok((Ending::Written, manifests.into_keys().collect()))
 }
 
-/// The members of a transaction and what each has written so far.
-struct Sheets<'a> {
+/// The members of a transaction, and what each has written so far.
+struct Overlays<'a> {
     members: &'a mut [Box<dyn Member>],
-    /// `None` while a member has not run to its end.
-    logs: Vec<Option<Log>>,
+    /// `None` for a member that has not run to its end.
+    write_sets: Vec<Option<WriteSet>>,
     /// Each member's own inbox numbers.
     numbers: Vec<&'a [u64]>,
-    /// What each member takes for granted. One alone asks.
+    /// What each member may assume. A single member asks instead.
     assumed: Vec<Vec<(Question, Answer)>>,
     opened: BTreeMap<Tenant, i64>,
     has_failed: bool,
 }
 
-impl<'a> Sheets<'a> {
+impl<'a> Overlays<'a> {
     fn new(members: &'a mut [Box<dyn Member>], drawn: &'a [u64]) -> Self {
         let mut left = drawn;
         let mut take = |count: usize| {
@@ -216,27 +215,27 @@ impl<'a> Sheets<'a> {
             own
         };
         let numbers = members.iter().map(|member| take(member.wants().numbers)).collect();
-        let logs = members.iter().map(|_| None).collect();
+        let write_sets = members.iter().map(|_| None).collect();
         let is_group = members.len() > 1;
         let assumed = members.iter().map(|member| if is_group { member.wants().assumed.clone() } else { Vec::new() }).collect();
-        Sheets { members, logs, numbers, assumed, opened: BTreeMap::new(), has_failed: false }
+        Overlays { members, write_sets, numbers, assumed, opened: BTreeMap::new(), has_failed: false }
     }
 
-    /// Runs every member that is not done. Returns what is missing.
+    /// Runs every member that is not done. Returns the missing questions.
     fn run(&mut self, answers: &Answers) -> BTreeSet<Question> {
         let mut all_missing = BTreeSet::new();
         let given = self.numbers.iter().zip(&self.assumed);
-        for ((member, log), (numbers, assumed)) in
-            self.members.iter_mut().zip(&mut self.logs).zip(given).filter(|((_, log), _)| log.is_none())
+        for ((member, write_set), (numbers, assumed)) in
+            self.members.iter_mut().zip(&mut self.write_sets).zip(given).filter(|((_, write_set), _)| write_set.is_none())
         {
-            let mut sheet = Sheet::new(answers, &self.opened, numbers).assuming(assumed);
-            member.apply(&mut sheet);
-            let (mut missing, granted, mut written) = sheet.into_parts();
+            let mut overlay = TransactionOverlay::new(answers, &self.opened, numbers).assuming(assumed);
+            member.apply(&mut overlay);
+            let (mut missing, granted, mut written) = overlay.into_parts();
             if missing.is_empty() {
-                match member.standing() {
-                    Standing::Done => {}
-                    Standing::Fenced => written = Log::default(),
-                    Standing::Failed => {
+                match member.state() {
+                    VerbState::Done => {}
+                    VerbState::Fenced => written = WriteSet::default(),
+                    VerbState::Failed => {
                         self.has_failed = true;
                         continue;
                     }
@@ -250,7 +249,7 @@ impl<'a> Sheets<'a> {
             for (tenant, change) in &written.open_runs {
                 *self.opened.entry(tenant.clone()).or_default() += change;
             }
-            *log = Some(written);
+            *write_set = Some(written);
         }
         all_missing
     }
@@ -259,12 +258,12 @@ impl<'a> Sheets<'a> {
         self.has_failed
     }
 
-    fn into_logs(self) -> Vec<Log> {
-        self.logs.into_iter().flatten().collect()
+    fn into_write_sets(self) -> Vec<WriteSet> {
+        self.write_sets.into_iter().flatten().collect()
     }
 }
 
-/// What is asked next about calls that are given out: their heads, their runs and the holds on them, their content.
+/// The next questions about calls that are claimed: their heads, their runs and the leases on them, their content.
 fn follow_ups(answers: &[(Question, Answer)]) -> BTreeSet<Question> {
     let calls = answers.iter().filter_map(|(question, answer)| match (question, answer) {
         (Question::WaitingCalls { .. } | Question::CallsByKey(..) | Question::Call(..), Answer::Calls(calls)) => Some(calls),
@@ -277,6 +276,6 @@ fn follow_ups(answers: &[(Question, Answer)]) -> BTreeSet<Question> {
     calls.flatten().flat_map(about).collect()
 }
 
-fn endless() -> Trouble {
-    Trouble::Failed(StoreError::Corrupt("a verb asks without end".into()))
+fn too_many_rounds() -> PgError {
+    PgError::Failed(StoreError::Corrupt("a verb asks without end".into()))
 }

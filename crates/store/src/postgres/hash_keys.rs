@@ -1,25 +1,25 @@
-//! The part of migration 8 that SQL cannot say: keys of requests and claims that an earlier version stored in clear become hashes. They
-//! are read here, because text is stored escaped.
+//! The part of migration 8 that SQL can't express: keys of requests and claims that an earlier version stored in clear become hashes. They
+//! are decoded here, because text is stored escaped.
 
 use tokio_postgres::{Row, Transaction};
 use windlass_ports::codec::key_hash;
 
 use super::{columns::unescaped, open::PostgresOpenError};
 
-/// The number of the migration that this belongs to.
+/// The number of that migration.
 pub(super) const MIGRATION: i64 = 8;
 
-/// Keys that are read before they are replaced.
+/// The number of keys that are read at once.
 const PAGE: i64 = 1_000;
 
-/// Replaces the keys of `runs` and `calls`, and fills `answers` from `clear_answers`. For the transaction of the migration.
+/// Replaces the keys of `runs` and `calls`, and fills `answers` from `clear_answers`, in the transaction of the migration.
 pub(super) async fn hash_keys(transaction: &Transaction<'_>) -> Result<(), PostgresOpenError> {
     hash_runs(transaction).await?;
     hash_calls(transaction).await?;
     hash_answers(transaction).await
 }
 
-/// The hash of a key, from a row that has the tenant and the key at two columns.
+/// The hash of a key, from a row that has the tenant and the key in two columns.
 fn hash_at(row: &Row, tenant: usize, key: usize) -> Result<String, PostgresOpenError> {
     let (tenant, key): (&str, &str) = (row.try_get(tenant)?, row.try_get(key)?);
     Ok(key_hash(&unescaped(tenant).as_ref().into(), &unescaped(key)))

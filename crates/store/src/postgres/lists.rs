@@ -1,4 +1,4 @@
-//! The statements that lists are read with, in PostgreSQL.
+//! The statements for lists, in PostgreSQL.
 
 use bytes::Bytes;
 use tokio_postgres::types::ToSql;
@@ -8,25 +8,25 @@ use windlass_ports::{AgentSummary, RUNS_COUNTED_MAX, RunScan, RunSet};
 use super::{
     columns::{Columns, Text, limit as as_limit},
     fetch::{Answered, first, keyed, rows},
+    overlay::TransactionOverlay,
     question::{Answer, Question},
     session::Session,
-    sheet::Sheet,
 };
-use crate::rows::{ListReads, Outcome, RunRow};
+use crate::rows::{ListReads, Result, RunRow};
 
-/// Above every run's id.
+/// Greater than every id of a run.
 const NO_BOUND: [u8; 17] = [0xff; 17];
 
-impl ListReads for Sheet<'_> {
-    fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Outcome<Vec<RunRow>> {
+impl ListReads for TransactionOverlay<'_> {
+    fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Result<Vec<RunRow>> {
         self.ask(Question::Runs(tenant.clone(), scan.clone()))?.runs()
     }
 
-    fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Outcome<Vec<AgentSummary>> {
+    fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Result<Vec<AgentSummary>> {
         self.ask(Question::AgentNames { tenant: tenant.clone(), after: after.to_owned(), limit })?.agent_names()
     }
 
-    fn instruction(&self, tenant: &Tenant, id: BoxId) -> Outcome<Option<Bytes>> {
+    fn instruction(&self, tenant: &Tenant, id: BoxId) -> Result<Option<Bytes>> {
         self.ask(Question::Instruction(tenant.clone(), id))?.instruction()
     }
 }

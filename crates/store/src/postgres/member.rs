@@ -1,4 +1,4 @@
-//! One verb on its way to a writer, with what is known of it before it runs.
+//! A verb on its way to a writer, with what is known about it before it runs.
 
 use std::{
     collections::BTreeMap,
@@ -10,29 +10,29 @@ use windlass_kernel::{AgentKey, CallNumber, ConversationId, ItemId, NewItem, Run
 use windlass_ports::{Commit, ConversationChange, MessageId, NewPack, NewReport, NewRun, StoreError, codec};
 
 use super::{
+    overlay::TransactionOverlay,
     question::{Answer, Question},
-    sheet::Sheet,
 };
-use crate::{rows::Outcome, verbs};
+use crate::{rows::Result, verbs};
 
-/// What a verb will need, so that it is fetched before the verb runs. What is forgotten here is only fetched later.
+/// What a verb will need, so that it is fetched before the verb runs. Anything that is missing here is only fetched later.
 #[derive(Default)]
 pub(super) struct Wants {
-    /// The agent whose head it locks. One that cannot say finds out on the way.
+    /// The agent whose head it locks. `None` for a verb that discovers its agents while it runs.
     pub(super) agent: Option<AgentKey>,
-    /// What it will ask beside the head.
+    /// The questions that it will ask besides that for the head.
     pub(super) questions: Vec<Question>,
-    /// What it will ask only to be told that a key of its own is free, as it almost always is. In a group that is taken for granted
-    /// where the verb goes on to put the key in: one that stands makes the group fail, and then each verb asks for itself. A verb
-    /// that does not put it in never finds out, and so the question is asked after all.
+    /// Questions whose answer is almost always that a key of its own is free. In a group this is assumed if the verb goes on to insert the
+    /// key: an existing key makes the group fail, and then each verb asks for itself. If a verb does not insert the key, the question is
+    /// asked after all.
     pub(super) assumed: Vec<(Question, Answer)>,
-    /// How many messages it stores at the most.
+    /// The number of messages that it stores at most.
     pub(super) numbers: usize,
     /// Locks that keep the manifests of new runs from being deleted.
     pub(super) pins: Vec<i64>,
-    /// Hashes of its new content: taken by whoever asks, and not by the writer under its locks.
+    /// Hashes of its new content. The caller computes them, so that the writer need not do so under its locks.
     pub(super) hashes: BTreeMap<ItemId, [u8; 16]>,
-    /// How much content it brings.
+    /// The bytes of its content.
     pub(super) bytes: usize,
 }
 
@@ -61,7 +61,7 @@ impl Wants {
     pub(super) fn of_commit(agent: &AgentKey, commit: &Commit) -> Self {
         let mut wants = Wants::of_agent(agent).with_commit(agent, commit);
         wants.questions.extend(commit.consumed.iter().map(|id| Question::Message(agent.clone(), *id)));
-        if !commit.state.has_ended() && verbs::may_be_held(commit) {
+        if !commit.state.has_ended() && verbs::may_be_claimed(commit) {
             wants.questions.push(Question::Claims(commit.run));
         }
         wants
@@ -102,9 +102,9 @@ impl Wants {
 
     pub(super) fn of_pack(pack: &NewPack) -> Self {
         let mut wants = Wants::default().with_items(&pack.items);
-        wants
-            .questions
-            .extend(pack.key.iter().map(|request| Question::Kept(pack.tenant.clone(), codec::key_hash(&pack.tenant, &request.key))));
+        wants.questions.extend(
+            pack.key.iter().map(|request| Question::RecordedAnswer(pack.tenant.clone(), codec::key_hash(&pack.tenant, &request.key))),
+        );
         wants.questions.extend(pack.from.iter().flat_map(|range| [Question::Box(range.id), Question::BoxLength(range.id)]));
         wants
     }
@@ -118,79 +118,81 @@ impl Wants {
     fn with_commit(self, agent: &AgentKey, commit: &Commit) -> Self {
         let mut wants = self.with_items(&commit.items);
         let requests = commit.messages.iter().filter_map(|message| message.key.as_ref());
-        wants.questions.extend(requests.map(|request| Question::Kept(agent.tenant.clone(), codec::key_hash(&agent.tenant, &request.key))));
+        wants
+            .questions
+            .extend(requests.map(|request| Question::RecordedAnswer(agent.tenant.clone(), codec::key_hash(&agent.tenant, &request.key))));
         wants.assumed.extend(reports(commit.run, commit).map(|report| (report, Answer::Number(None))));
         wants.numbers += commit.messages.len();
         wants
     }
 }
 
-/// The number of the lock that pins a manifest of a tenant. Two manifests with one number only wait for each other.
+/// The number of the lock that pins a tenant's manifest. Two manifests with the same number only wait for each other.
 pub(super) fn pin(tenant: &Tenant, hash: &[u8; 32]) -> i64 {
     let half = codec::content_hash(&[hash.as_slice(), tenant.as_str().as_bytes()].concat());
     half.iter().take(8).fold(0, |number, byte| (number << 8) | i64::from(*byte))
 }
 
-/// Whether the messages of a commit stand already.
+/// The questions whether the messages of a commit are stored already.
 fn reports(run: RunId, commit: &Commit) -> impl Iterator<Item = Question> {
     commit.messages.iter().filter_map(move |message| Some(Question::Report(run, message.call?, message.kind)))
 }
 
-/// One request of a group. It can be applied again, and is until all it asks is answered.
+/// One request of a group. It can be applied repeatedly, and is until all its questions are answered.
 pub(super) trait Member: Send {
     /// What it will need.
     fn wants(&self) -> &Wants;
-    /// Runs the verb on a sheet and keeps what came of it.
-    fn apply(&mut self, sheet: &mut Sheet<'_>);
-    /// How it stands after the last run.
-    fn standing(&self) -> Standing;
-    /// Replaces what came of it: the transaction around it failed.
+    /// Runs the verb on an overlay and keeps the outcome.
+    fn apply(&mut self, overlay: &mut TransactionOverlay<'_>);
+    /// The state of the verb after the last run.
+    fn state(&self) -> VerbState;
+    /// Replaces the outcome, because the transaction around it failed.
     fn fail(&mut self, error: StoreError);
-    /// Tells whoever asked.
+    /// Sends the outcome to the caller.
     fn answer(self: Box<Self>);
 }
 
-/// How a verb came out.
+/// The state of a verb after a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It is done, once its writes are.
+pub(super) enum VerbState {
+    /// The verb has ended, and takes effect with its writes.
     Done,
-    /// Its guard failed: it writes nothing, and the others go on.
+    /// Its guard failed: it writes nothing, and the other verbs of the group continue.
     Fenced,
-    /// It failed, and nothing of the transaction may stand.
+    /// It failed, and the transaction must be rolled back.
     Failed,
 }
 
 pub(super) struct Request<T, F> {
     wants: Wants,
     verb: F,
-    outcome: Option<Outcome<T>>,
-    reply: oneshot::Sender<Outcome<T>>,
+    outcome: Option<Result<T>>,
+    reply: oneshot::Sender<Result<T>>,
 }
 
 impl<T, F> Request<T, F> {
-    pub(super) fn new(wants: Wants, verb: F, reply: oneshot::Sender<Outcome<T>>) -> Self {
+    pub(super) fn new(wants: Wants, verb: F, reply: oneshot::Sender<Result<T>>) -> Self {
         Request { wants, verb, outcome: None, reply }
     }
 }
 
-impl<T: Send, F: Fn(&mut Sheet<'_>) -> Outcome<T> + Send> Member for Request<T, F> {
+impl<T: Send, F: Fn(&mut TransactionOverlay<'_>) -> Result<T> + Send> Member for Request<T, F> {
     fn wants(&self) -> &Wants {
         &self.wants
     }
 
-    fn apply(&mut self, sheet: &mut Sheet<'_>) {
-        // A panic in one verb must not end the writer: its transaction is rolled back like any other failure.
-        let outcome = catch_unwind(AssertUnwindSafe(|| (self.verb)(sheet)))
+    fn apply(&mut self, overlay: &mut TransactionOverlay<'_>) {
+        // A panic in one verb must not end the writer: its transaction is rolled back as after any other failure.
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.verb)(overlay)))
             .unwrap_or_else(|_| Err(StoreError::Corrupt("a verb panicked in the writer".into())));
         self.outcome = Some(outcome);
     }
 
-    fn standing(&self) -> Standing {
+    fn state(&self) -> VerbState {
         match &self.outcome {
-            Some(Ok(_)) => Standing::Done,
-            Some(Err(StoreError::Fenced)) => Standing::Fenced,
-            Some(Err(StoreError::Unavailable(_) | StoreError::Corrupt(_))) | None => Standing::Failed,
+            Some(Ok(_)) => VerbState::Done,
+            Some(Err(StoreError::Fenced)) => VerbState::Fenced,
+            Some(Err(StoreError::Unavailable(_) | StoreError::Corrupt(_))) | None => VerbState::Failed,
         }
     }
 
@@ -199,7 +201,7 @@ impl<T: Send, F: Fn(&mut Sheet<'_>) -> Outcome<T> + Send> Member for Request<T, 
     }
 
     fn answer(self: Box<Self>) {
-        // Whoever asked may be gone; what is written is written.
+        // The caller may be gone; the verb is applied all the same.
         let _ = self.reply.send(self.outcome.unwrap_or_else(|| Err(gone())));
     }
 }

@@ -1,8 +1,8 @@
 //! The store that several servers share: PostgreSQL.
 //!
-//! Verbs are written once, for a database that answers at once; this one is a round trip away. So a verb runs on a [`sheet`] of
-//! answers: what it asks is fetched for a whole group of verbs at a time, and what it writes is sent for the whole group with
-//! a few statements. An agent's head is the lock for everything of that agent: whoever changes anything holds its row.
+//! Verbs are written once, for a database that answers at once; PostgreSQL is a round trip away. So a verb runs on an overlay ([`overlay`]):
+//! its reads are fetched for a whole group of verbs at a time, and its writes are sent for the whole group with a few statements. The row
+//! of an agent's head is the lock for everything of that agent: every writer locks it first.
 
 mod aging;
 mod answers;
@@ -17,22 +17,22 @@ mod flush;
 mod group;
 mod hash_keys;
 mod lists;
-mod log;
 mod member;
 mod open;
+mod overlay;
+mod pg_error;
 #[cfg(test)]
 mod plans;
 mod question;
 mod readers;
 mod requests;
 mod session;
-mod sheet;
 mod statements;
 mod tls;
 mod totals;
-mod trouble;
 mod usage;
 mod views;
+mod write_set;
 mod writer;
 
 use std::{
@@ -52,11 +52,11 @@ use windlass_ports::{
 use crate::{StoreOptions, measured::Measured, records::Records, rows::Reads, usage::usage_of, verbs};
 use columns::int;
 use deltas::Deltas;
-use group::Pen;
+use group::WriteConnection;
 use member::Wants;
-use readers::{Link, Readers};
+use pg_error::PgError;
+use readers::{ReadConnection, Readers};
 use session::{Connector, Session};
-use trouble::Trouble;
 use writer::Writer;
 
 pub use clock::DatabaseClock;
@@ -64,25 +64,26 @@ pub use open::{PostgresOpenError, postgres_address};
 pub(crate) use tls::Endpoint;
 pub use views::PostgresViews;
 
-/// Connections that write for agents. Two keep the server busy while one waits for the disk; more only make groups smaller.
+/// Connections that write for agents. With two, the server works on one group while the other waits for the disk; more would only make the
+/// groups smaller.
 const WRITERS: usize = 2;
 
-/// Connections that many questions share.
+/// Connections that many reads share.
 const READERS: usize = 2;
 
 /// Slots in which a tenant's open runs are counted.
 const SLOTS: u64 = 64;
 
-/// A store in a PostgreSQL database, which other servers may use too. Must be made and used inside a Tokio runtime.
+/// A store in a PostgreSQL database, which other servers may share. It must be made and used inside a Tokio runtime.
 pub struct PostgresStore {
     readers: Readers,
-    /// For what must not wait behind long answers: the lease, and the outbox with the lock on it.
-    keeper: Link,
+    /// For requests that must not wait behind long answers: the lease, and the outbox with its lock.
+    keeper: ReadConnection,
     writers: Vec<Writer>,
-    /// For verbs that find their agents on the way.
+    /// For verbs that discover their agents while they run.
     roamer: Writer,
     deltas: Deltas,
-    /// Records for the next commit, whichever writer makes it.
+    /// Records for the next commit of any writer.
     records: Records,
     node: NodeId,
     id_key: [u8; 32],
@@ -92,19 +93,19 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Opens the database, and makes its tables if they are not there. It is refused, untouched, if a newer version wrote it.
-    /// A server that is only starting is waited for.
+    /// Opens the database, and makes its tables if they do not exist. A database that a newer version wrote is refused unchanged. If
+    /// PostgreSQL is still starting, this waits.
     pub async fn open(url: &str, options: StoreOptions) -> Result<Self, PostgresOpenError> {
         Self::open_for(url, options, None).await
     }
 
-    /// The same, for a server that made a token of its own, whose hash is `own_token`: it is refused while a server with another token of
-    /// its own uses the database, because a client's token would be right at one of them only.
+    /// Like `open`, for a server that made a token of its own, whose hash is `own_token`. It is refused while a server with another token
+    /// of its own uses the database, because a client's token would be valid at one of them only.
     pub async fn open_for(url: &str, options: StoreOptions, own_token: Option<[u8; 32]>) -> Result<Self, PostgresOpenError> {
         Self::open_with(url, options, own_token, None).await
     }
 
-    /// The same, for a server that seals with these keys: it is refused if none of them opens the canary of the database.
+    /// Like `open_for`, for a server that seals with these keys: it is refused if none of them opens the canary of the database.
     pub async fn open_sealed(
         url: &str,
         options: StoreOptions,
@@ -122,13 +123,13 @@ impl PostgresStore {
     ) -> Result<Self, PostgresOpenError> {
         let connector = Connector::new(url, own_token)?;
         let open::Opened { node, clock, id_key } = open::open(&connector, keys).await?;
-        let pen = |index: usize| Pen::new(connector.clone(), int((node.0 * WRITERS as u64 + index as u64) % SLOTS));
+        let connection = |index: usize| WriteConnection::new(connector.clone(), int((node.0 * WRITERS as u64 + index as u64) % SLOTS));
         let (records, measured) = (Records::default(), Measured::default());
         Ok(PostgresStore {
             readers: Readers::new(&connector, READERS),
-            keeper: Link::new(connector.clone()),
-            writers: (0..WRITERS).map(|index| Writer::start(pen(index), records.clone(), measured.clone())).collect(),
-            roamer: Writer::start_roaming(pen(0)),
+            keeper: ReadConnection::new(connector.clone()),
+            writers: (0..WRITERS).map(|index| Writer::start(connection(index), records.clone(), measured.clone())).collect(),
+            roamer: Writer::start_roaming(connection(0)),
             deltas: Deltas::start(connector.clone()),
             records,
             node,
@@ -139,27 +140,27 @@ impl PostgresStore {
         })
     }
 
-    /// Reports commits to this meter from here on.
+    /// Reports all later commits to this meter.
     pub fn measure(&self, meter: Arc<dyn Meter>) {
         self.measured.set(meter);
     }
 
-    /// This start of this process: no other ever has the same.
+    /// The number of this start of this process, which is never used again.
     pub fn node(&self) -> NodeId {
         self.node
     }
 
-    /// The secret by which ids that the API shows are computed.
+    /// The secret from which the ids in the API are computed.
     pub fn id_key(&self) -> [u8; 32] {
         self.id_key
     }
 
-    /// The database's clock, which all its servers go by. It is set anew with every beat.
+    /// The database's clock, which all its servers use. Every heartbeat of the server adjusts it.
     pub fn clock(&self) -> Arc<DatabaseClock> {
         self.clock.clone()
     }
 
-    /// An agent's commits all go the same way, so that they keep their order.
+    /// All commits of an agent use the same writer, so that they keep their order.
     fn writer(&self, agent: &AgentKey) -> &Writer {
         let mut hasher = DefaultHasher::new();
         agent.hash(&mut hasher);
@@ -185,8 +186,8 @@ impl Store for PostgresStore {
         self.writer(&guard.agent).write(wants, move |rows| verbs::commit(rows, options, &guard, &commit)).await
     }
 
-    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
-        self.deltas.announce(words).await
+    async fn announce(&self, batch: Announcement) -> Result<(), StoreError> {
+        self.deltas.announce(batch).await
     }
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
@@ -292,7 +293,7 @@ impl Store for PostgresStore {
     }
 
     async fn flush_readers(&self) -> Result<(), StoreError> {
-        // Any commit writes them. Each writer is asked, because one may have taken records that are not committed yet.
+        // Any commit writes the records. Each writer makes one, because each may have taken records that are not committed yet.
         for writer in &self.writers {
             writer.write(Wants::default(), |_| Ok(())).await?;
         }
@@ -323,17 +324,17 @@ impl Store for PostgresStore {
     }
 }
 
-async fn beat(session: &Session, clock: &DatabaseClock, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, Trouble> {
+async fn beat(session: &Session, clock: &DatabaseClock, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, PgError> {
     let asked = Instant::now();
-    let told = session.client.query_one(&session.statements.beat, &[&int(node.0), &int(lease_ms)]).await?;
-    clock.hear(asked, told.try_get(0)?);
+    let answer = session.client.query_one(&session.statements.beat, &[&int(node.0), &int(lease_ms)]).await?;
+    clock.adjust(asked, answer.try_get(0)?);
     let lost = session.client.query(&session.statements.lost_nodes, &[]).await?;
     lost.iter().map(|row| Ok(NodeId(row.try_get::<_, i64>(0)?.unsigned_abs()))).collect()
 }
 
-/// One server publishes at a time, so that no event is published by two. The lock is the connection's: it is gone with the
-/// process, and another server's next look takes it.
-async fn outbox(session: &Session, limit: usize) -> Result<Vec<OutboxRow>, Trouble> {
+/// One server publishes at a time, so that no event is published twice in normal operation. The lock belongs to the connection: it ends
+/// with the process, and then another server gets it.
+async fn outbox(session: &Session, limit: usize) -> Result<Vec<OutboxRow>, PgError> {
     if !session.may_publish().await? {
         return Ok(Vec::new());
     }

@@ -1,4 +1,4 @@
-//! How a database is opened: reached, looked at, migrated, and refused if anything is not as it must be.
+//! Opening a database: it is reached, checked and migrated, and refused if a check fails.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,12 @@ use windlass_ports::{CanaryKey, NodeId, SealKeys};
 use super::{
     clock::DatabaseClock,
     hash_keys,
+    pg_error::error_text,
     session::{Connector, OWN_TOKEN_NAME},
     tls::Endpoint,
-    trouble::said,
 };
 
-/// Migrations in order; the number of the last one is the schema's version.
+/// Migrations in order. The number of the last one is the version of the schema.
 const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0001_init.sql"),
     include_str!("../../migrations/postgres/0002_conversations.sql"),
@@ -28,46 +28,46 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0011_id_key.sql"),
 ];
 
-/// The oldest server that has what our statements use.
+/// The oldest server version that has everything the statements use.
 const VERSION_MIN: i64 = 15;
 
-/// The first lease: enough for the process to begin prolonging it.
+/// The length of the first lease: enough for the process to begin renewing it.
 const FIRST_LEASE_MS: i64 = 15_000;
 
-/// One server migrates at a time. A lock per schema, as the tables are.
+/// One server migrates at a time. The lock is per schema, because the tables are.
 const MIGRATION_LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended('windlass migration in ' || current_schema(), 0))";
 
 /// Why a database was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum PostgresOpenError {
-    /// The address cannot be read. It is not repeated: there may be a password in it.
+    /// The address can't be read. It is not repeated, because it may have a password.
     #[error("the address of the database cannot be read; expected postgres://user:password@host/database")]
     Address,
-    /// What the address says about TLS cannot be done.
+    /// What the address demands of TLS is not possible.
     #[error("TLS to the database cannot be set up: {0}; see sslmode and sslrootcert in store.url")]
     Tls(String),
-    /// It was written by a newer version. Nothing was changed.
+    /// A newer version wrote the database. Nothing was changed.
     #[error("the database has schema version {found}; this server knows up to {known}")]
     Newer {
-        /// The version it has.
+        /// The version of the database.
         found: i64,
-        /// The version this server has.
+        /// The newest version that this server knows.
         known: i64,
     },
-    /// The server is too old.
+    /// The PostgreSQL server is too old.
     #[error("the database server is PostgreSQL {found}; at least {VERSION_MIN} is needed")]
     Older {
-        /// The server's version.
+        /// Its version.
         found: i64,
     },
-    /// The database does not promise what it must.
+    /// A setting of the database makes durability impossible.
     #[error("the database server answers {found:?} for {setting}, and it must be {wanted:?}: it would lose what it said it had kept")]
     Setting {
-        /// Which setting.
+        /// The name of the setting.
         setting: &'static str,
-        /// What it must be.
+        /// The value that it must have.
         wanted: &'static str,
-        /// What it is.
+        /// The value that it has.
         found: String,
     },
     /// No server answers at the address.
@@ -82,25 +82,25 @@ pub enum PostgresOpenError {
     /// None of the server's seal keys opens the store's canary.
     #[error("the database is refused: {0}")]
     SealKey(String),
-    /// PostgreSQL itself refused.
+    /// PostgreSQL reported an error.
     #[error("the database cannot be opened: {0}")]
     Postgres(String),
 }
 
 impl From<tokio_postgres::Error> for PostgresOpenError {
     fn from(error: tokio_postgres::Error) -> Self {
-        PostgresOpenError::Postgres(said(&error))
+        PostgresOpenError::Postgres(error_text(&error))
     }
 }
 
-/// What a server gets from the database as it starts.
+/// What a server reads from the database when it starts.
 pub(super) struct Opened {
     pub(super) node: NodeId,
     pub(super) clock: DatabaseClock,
     pub(super) id_key: [u8; 32],
 }
 
-/// Makes a database ready for a server that begins, and gives that server its number.
+/// Prepares a database for a server that starts, and gives that server its number.
 pub(super) async fn open(connector: &Connector, keys: Option<&dyn SealKeys>) -> Result<Opened, PostgresOpenError> {
     let mut client = connector.bare_at_start().await?;
     check_server(&client).await?;
@@ -116,7 +116,7 @@ pub(super) async fn open(connector: &Connector, keys: Option<&dyn SealKeys>) -> 
     Ok(Opened { node, clock, id_key })
 }
 
-/// Looks whether a database can be read, and changes nothing.
+/// Checks whether a database can be read, and changes nothing.
 pub(super) async fn look(connector: &Connector) -> Result<(), PostgresOpenError> {
     let client = connector.bare_in_time(Duration::ZERO).await?;
     match version(&client).await? {
@@ -130,7 +130,7 @@ pub(super) async fn look(connector: &Connector) -> Result<(), PostgresOpenError>
     }
 }
 
-/// The host and the port of an address, without anything secret. `None` if the address cannot be read.
+/// The host and the port of an address, without anything secret. `None` if the address can't be read.
 pub fn postgres_address(url: &str) -> Option<String> {
     let config = Endpoint::read(url).ok()?.config;
     let ports = config.get_ports();
@@ -144,7 +144,8 @@ pub fn postgres_address(url: &str) -> Option<String> {
     (!places.is_empty()).then(|| places.join(", "))
 }
 
-/// Servers that made their own tokens name their connections by them. Those of one token may share the database.
+/// Servers that made their own tokens have the token's hash in the names of their connections. Servers with the same token may share the
+/// database.
 async fn check_own_tokens(client: &Client) -> Result<(), PostgresOpenError> {
     let sql = "SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database()
                AND starts_with(application_name, $1) AND starts_with(current_setting('application_name'), $1)
@@ -153,7 +154,7 @@ async fn check_own_tokens(client: &Client) -> Result<(), PostgresOpenError> {
     if is_shared { Err(PostgresOpenError::OwnTokens) } else { Ok(()) }
 }
 
-/// A server that does not flush keeps none of the promises: better none than that one.
+/// Refuses a server that does not flush, because it would lose commits.
 async fn check_server(client: &Client) -> Result<(), PostgresOpenError> {
     let sql = "SELECT current_setting('server_version_num')::bigint, current_setting('fsync'), current_setting('synchronous_commit')";
     let row = client.query_one(sql, &[]).await?;
@@ -176,7 +177,7 @@ fn check_version(found: i64) -> Result<(), PostgresOpenError> {
     if found > known { Err(PostgresOpenError::Newer { found, known }) } else { Ok(()) }
 }
 
-/// The schema's version: 0 if there is none yet.
+/// The version of the schema: 0 if there is none yet.
 async fn version(client: &Client) -> Result<i64, PostgresOpenError> {
     let has_table: bool = client.query_one("SELECT to_regclass('schema_version') IS NOT NULL", &[]).await?.try_get(0)?;
     if !has_table {
@@ -185,7 +186,7 @@ async fn version(client: &Client) -> Result<i64, PostgresOpenError> {
     Ok(client.query_one("SELECT coalesce(max(version), 0) FROM schema_version", &[]).await?.try_get(0)?)
 }
 
-/// Servers that start at once find one of them migrating, and then nothing left to do.
+/// Servers that start at the same time wait for the one that migrates. The others then have nothing left to do.
 async fn migrate(client: &mut Client) -> Result<(), PostgresOpenError> {
     let transaction = client.transaction().await?;
     transaction.batch_execute(&format!("SET LOCAL lock_timeout = 0; {MIGRATION_LOCK}")).await?;
@@ -203,8 +204,8 @@ async fn migrate(client: &mut Client) -> Result<(), PostgresOpenError> {
     Ok(transaction.commit().await?)
 }
 
-/// Refuses keys that do not open what is sealed in the database. The first server leaves a canary for the next ones, and one whose key has
-/// replaced another seals it anew. Servers that start at once do so one after the other.
+/// Refuses keys that don't open what is sealed in the database. The first server stores a canary for the next ones, and a server with a new
+/// current key replaces it. Servers that start at the same time do this one after the other.
 async fn check_canary(client: &mut Client, keys: &dyn SealKeys) -> Result<(), PostgresOpenError> {
     let transaction = client.transaction().await?;
     transaction.batch_execute(&format!("SET LOCAL lock_timeout = 0; {MIGRATION_LOCK}")).await?;
@@ -218,12 +219,12 @@ async fn check_canary(client: &mut Client, keys: &dyn SealKeys) -> Result<(), Po
     Ok(transaction.commit().await?)
 }
 
-/// A new start of a process is a new owner.
+/// Records the start of a process, which is a new owner of runs.
 async fn begin_node(client: &Client) -> Result<(NodeId, DatabaseClock), PostgresOpenError> {
     let sql = "INSERT INTO nodes (alive_until) VALUES (clock_timestamp() + $1::bigint * interval '1 millisecond')
                RETURNING node, (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
     let asked = Instant::now();
-    let told = client.query_one(sql, &[&FIRST_LEASE_MS]).await?;
-    let node: i64 = told.try_get(0)?;
-    Ok((NodeId(node.unsigned_abs()), DatabaseClock::new(asked, told.try_get(1)?)))
+    let row = client.query_one(sql, &[&FIRST_LEASE_MS]).await?;
+    let node: i64 = row.try_get(0)?;
+    Ok((NodeId(node.unsigned_abs()), DatabaseClock::new(asked, row.try_get(1)?)))
 }

@@ -1,5 +1,5 @@
-//! No statement may depend on what the planner believes: looked at on an empty database, and after somebody analysed it while
-//! it was almost empty.
+//! No statement may depend on the planner's statistics: the plans are checked on an empty database, and after an ANALYZE while it was
+//! almost empty.
 
 use tokio_postgres::Client;
 use windlass_ports::Store;
@@ -11,7 +11,7 @@ use crate::{
     conformance::fixtures::{Kit, LOOKUP, START, agent, calls},
 };
 
-/// Tables that grow without end.
+/// Tables that grow without a bound.
 const GROWING: [&str; 14] = [
     "heads",
     "runs",
@@ -29,7 +29,7 @@ const GROWING: [&str; 14] = [
     "requests",
 ];
 
-/// Statements that read a list page by page, from its beginning: walking an index is what they are for.
+/// Statements that read a list page by page from its beginning: scanning an index is their purpose.
 const WALKS: [&str; 5] = ["due", "orphans", "outbox", "erasable", "lost_requests"];
 
 async fn plan(client: &Client, name: &str, sql: &str) -> String {
@@ -48,7 +48,7 @@ fn array(name: &str) -> &'static str {
     if name.starts_with('_') { "[]" } else { "" }
 }
 
-/// A scan of a growing table that no condition bounds.
+/// A scan of a growing table that no condition limits.
 fn is_unbounded(plan: &str) -> bool {
     let lines: Vec<&str> = plan.lines().collect();
     lines.iter().enumerate().any(|(index, line)| {

@@ -1,4 +1,4 @@
-//! What the database can be asked, as data: so that the questions of many verbs travel together.
+//! The reads of the database as data, so that the questions of many verbs can be sent together.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use windlass_ports::{
 };
 
 use crate::rows::{
-    AnswerRow, BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, RunBrief, RunRow, Segment,
+    AnswerRow, BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Result, RunBrief, RunRow, Segment,
 };
 
-/// One question of [`Reads`](crate::rows::Reads), with what it is about.
+/// One question of [`Reads`](crate::rows::Reads), with its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Question {
     Head(AgentKey),
@@ -50,14 +50,14 @@ pub(super) enum Question {
     Outbox(usize),
     Conversation(ConversationId),
     ConversationParts(ConversationId),
-    Kept(Tenant, String),
+    RecordedAnswer(Tenant, String),
     OpenRequests(Tenant, RequestHash),
     Runs(Tenant, RunScan),
     AgentNames { tenant: Tenant, after: String, limit: usize },
     Instruction(Tenant, BoxId),
 }
 
-/// What the database said. Sets of calls and messages come whole, so that what a verb has written itself can be laid over them.
+/// The answer of the database. Sets of calls and messages are complete, so that a verb's own writes can be laid over them.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
     Head(Option<HeadRow>),
@@ -82,18 +82,18 @@ pub(super) enum Answer {
     Outbox(Vec<OutboxRow>),
     Conversation(Option<Box<ConversationRow>>),
     Parts(Vec<Part>),
-    Kept(Option<Box<AnswerRow>>),
+    RecordedAnswer(Option<Box<AnswerRow>>),
     Requests(Vec<OpenRequest>),
     Runs(Vec<RunRow>),
     AgentNames(Vec<AgentSummary>),
     Instruction(Option<Bytes>),
 }
 
-/// Reads an answer as the kind its question has; another kind is a fault of this code.
+/// Reads an answer as the kind that its question has. Any other kind is a bug.
 macro_rules! taking {
     ($($name:ident: $variant:ident => $type:ty;)+) => {
         impl Answer {
-            $(pub(super) fn $name(self) -> Outcome<$type> {
+            $(pub(super) fn $name(self) -> Result<$type> {
                 if let Answer::$variant(value) = self { Ok(value) } else { Err(mixed_up()) }
             })+
         }
@@ -123,7 +123,7 @@ taking! {
     outbox: Outbox => Vec<OutboxRow>;
     conversation: Conversation => Option<Box<ConversationRow>>;
     parts: Parts => Vec<Part>;
-    kept: Kept => Option<Box<AnswerRow>>;
+    recorded_answer: RecordedAnswer => Option<Box<AnswerRow>>;
     requests: Requests => Vec<OpenRequest>;
     runs: Runs => Vec<RunRow>;
     agent_names: AgentNames => Vec<AgentSummary>;

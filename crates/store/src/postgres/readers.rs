@@ -1,4 +1,4 @@
-//! Readers beside the writers: connections that many questions share, each answered without a transaction.
+//! Readers: connections that many reads share, besides those of the writers. Each read is answered without a transaction.
 
 use std::{
     collections::BTreeSet,
@@ -15,25 +15,25 @@ use windlass_ports::{Loaded, StoreError, StoreTotals};
 
 use super::{
     fetch::{Depth, fetch},
+    overlay::{Answers, TransactionOverlay},
+    pg_error::PgError,
     question::{Answer, Question},
     session::{Connector, Session, UNREACHABLE_AFTER},
-    sheet::{Answers, Sheet},
     totals,
-    trouble::Trouble,
 };
-use crate::{reading, rows::Outcome};
+use crate::{reading, rows::Result};
 
-/// So often a question may ask for more.
+/// The most rounds of questions of one read.
 const ROUNDS_MAX: usize = 10_000;
 
-/// So often an agent is read anew that moved on while it was read.
+/// How often an agent is read again because it changed while it was read.
 const LOADS_MAX: usize = 32;
 
-/// For so long after a server was found unreachable, others are told at once.
+/// For this long after a server was found unreachable, further requests fail at once.
 const MEMORY: Duration = Duration::from_secs(1);
 
-/// A connection that is made anew when it is lost.
-pub(super) struct Link {
+/// A connection that is made again when it is lost.
+pub(super) struct ReadConnection {
     connector: Connector,
     state: Mutex<State>,
 }
@@ -44,12 +44,12 @@ struct State {
     unreachable_since: Option<Instant>,
 }
 
-impl Link {
+impl ReadConnection {
     pub(super) fn new(connector: Connector) -> Self {
-        Link { connector, state: Mutex::default() }
+        ReadConnection { connector, state: Mutex::default() }
     }
 
-    /// The session, made anew if it was lost. Whoever asks meanwhile waits for the same one.
+    /// The session, made again if it was lost. Callers at the same time wait for the same one (single-flight).
     async fn session(&self) -> Result<Arc<Session>, StoreError> {
         let mut state = self.state.lock().await;
         if let Some(session) = state.session.as_ref().filter(|session| !session.client.is_closed()) {
@@ -65,14 +65,14 @@ impl Link {
                 *state = State { session: Some(session.clone()), unreachable_since: None };
                 Ok(session)
             }
-            Err(trouble) => {
+            Err(pg_error) => {
                 state.unreachable_since = Some(Instant::now());
-                Err(trouble.into_error())
+                Err(pg_error.into_error())
             }
         }
     }
 
-    /// Forgets a session that is no longer good for anything.
+    /// Drops a session that can't be used any more.
     async fn drop_session(&self, lost: &Arc<Session>) {
         let mut state = self.state.lock().await;
         if state.session.as_ref().is_some_and(|session| Arc::ptr_eq(session, lost)) {
@@ -80,11 +80,11 @@ impl Link {
         }
     }
 
-    /// Asks something that may be asked twice; a lost connection is made anew.
-    pub(super) async fn ask<T, F, A>(&self, ask: F) -> Outcome<T>
+    /// Sends a request that may be sent twice. A lost connection is made again.
+    pub(super) async fn ask<T, F, A>(&self, ask: F) -> Result<T>
     where
         F: Fn(Arc<Session>) -> A + Send + Sync,
-        A: Future<Output = Result<T, Trouble>> + Send,
+        A: Future<Output = Result<T, PgError>> + Send,
         T: Send,
     {
         let since = Instant::now();
@@ -92,70 +92,70 @@ impl Link {
             let session = self.session().await?;
             match ask(session.clone()).await {
                 Ok(answer) => return Ok(answer),
-                Err(Trouble::Lost(_) | Trouble::Again(_)) if since.elapsed() < UNREACHABLE_AFTER => self.drop_session(&session).await,
-                Err(trouble) => return Err(trouble.into_error()),
+                Err(PgError::Lost(_) | PgError::Again(_)) if since.elapsed() < UNREACHABLE_AFTER => self.drop_session(&session).await,
+                Err(pg_error) => return Err(pg_error.into_error()),
             }
         }
     }
 }
 
-/// The connections that are read from.
+/// The connections for reads.
 pub(super) struct Readers {
-    links: Vec<Link>,
+    links: Vec<ReadConnection>,
     next: AtomicUsize,
 }
 
 impl Readers {
     pub(super) fn new(connector: &Connector, count: usize) -> Self {
-        Readers { links: (0..count).map(|_| Link::new(connector.clone())).collect(), next: AtomicUsize::new(0) }
+        Readers { links: (0..count).map(|_| ReadConnection::new(connector.clone())).collect(), next: AtomicUsize::new(0) }
     }
 
-    fn link(&self) -> &Link {
+    fn link(&self) -> &ReadConnection {
         &self.links[self.next.fetch_add(1, Ordering::Relaxed) % self.links.len()]
     }
 
-    /// Reads. What is read in several questions is not of one moment: that is for what never changes once it stands.
-    pub(super) async fn read<T, F>(&self, question: F) -> Outcome<T>
+    /// Reads. Several questions of one read are not answered from one snapshot: this is for data that never changes once it is stored.
+    pub(super) async fn read<T, F>(&self, question: F) -> Result<T>
     where
-        F: Fn(&Sheet<'_>) -> Outcome<T> + Send + Sync,
+        F: Fn(&TransactionOverlay<'_>) -> Result<T> + Send + Sync,
         T: Send,
     {
         self.read_deep(Depth::Box, question).await
     }
 
-    /// Asks what no sheet knows.
-    pub(super) async fn ask<T, F, A>(&self, ask: F) -> Outcome<T>
+    /// Sends a request that is no question of an overlay.
+    pub(super) async fn ask<T, F, A>(&self, ask: F) -> Result<T>
     where
         F: Fn(Arc<Session>) -> A + Send + Sync,
-        A: Future<Output = Result<T, Trouble>> + Send,
+        A: Future<Output = Result<T, PgError>> + Send,
         T: Send,
     {
         self.link().ask(ask).await
     }
 
     /// Numbers about the whole database.
-    pub(super) async fn totals(&self) -> Outcome<StoreTotals> {
+    pub(super) async fn totals(&self) -> Result<StoreTotals> {
         self.link().ask(|session| async move { totals::totals(&session).await }).await
     }
 
-    /// Reads along the parents of boxes.
-    pub(super) async fn read_deep<T, F>(&self, depth: Depth, question: F) -> Outcome<T>
+    /// Reads boxes together with their parents.
+    pub(super) async fn read_deep<T, F>(&self, depth: Depth, question: F) -> Result<T>
     where
-        F: Fn(&Sheet<'_>) -> Outcome<T> + Send + Sync,
+        F: Fn(&TransactionOverlay<'_>) -> Result<T> + Send + Sync,
         T: Send,
     {
         let question = &question;
         let read = || self.link().ask(|session| async move { Ok(read_over(&session, depth, question, |_| BTreeSet::new()).await?.0) });
         match read().await {
-            // It may have been erased while it was read; then it is gone the second time.
+            // The run may have been erased during the read. Then the second read does not find it at all.
             Err(StoreError::Corrupt(_)) => read().await,
             read => read,
         }
     }
 
-    /// Reads an agent whole, as it was at one moment: if its head changed meanwhile, it is read anew.
-    pub(super) async fn load(&self, agent: &AgentKey) -> Outcome<Option<Loaded>> {
-        let load = &|sheet: &Sheet<'_>| reading::load(sheet, agent);
+    /// Reads an agent as it was at one moment: if its head changed meanwhile, it is read again.
+    pub(super) async fn load(&self, agent: &AgentKey) -> Result<Option<Loaded>> {
+        let load = &|overlay: &TransactionOverlay<'_>| reading::load(overlay, agent);
         self.link()
             .ask(|session| async move {
                 for _ in 0..LOADS_MAX {
@@ -167,19 +167,19 @@ impl Readers {
                         return Ok(loaded);
                     }
                 }
-                Err(Trouble::Failed(StoreError::Unavailable("an agent changes faster than it can be read".into())))
+                Err(PgError::Failed(StoreError::Unavailable("an agent changes faster than it can be read".into())))
             })
             .await
     }
 }
 
-/// Runs a question over a sheet until everything it asks is answered. `follow` says what will be asked next.
+/// Runs a read over an overlay until all its questions are answered. `follow` guesses the next questions.
 async fn read_over<T>(
     session: &Session,
     depth: Depth,
-    question: &(impl Fn(&Sheet<'_>) -> Outcome<T> + Sync),
+    question: &(impl Fn(&TransactionOverlay<'_>) -> Result<T> + Sync),
     follow: impl Fn(&[(Question, Answer)]) -> BTreeSet<Question>,
-) -> Result<(T, Answers), Trouble> {
+) -> Result<(T, Answers), PgError> {
     let mut answers = Answers::new();
     let mut next = BTreeSet::new();
     for _ in 0..ROUNDS_MAX {
@@ -193,17 +193,17 @@ async fn read_over<T>(
         answers.extend(found);
         next.retain(|question| !answers.contains_key(question));
     }
-    Err(Trouble::Failed(StoreError::Corrupt("a question asks without end".into())))
+    Err(PgError::Failed(StoreError::Corrupt("a question asks without end".into())))
 }
 
-fn run_once<T>(answers: &Answers, question: &impl Fn(&Sheet<'_>) -> Outcome<T>) -> (Outcome<T>, Vec<Question>) {
-    let nobody = std::collections::BTreeMap::new();
-    let sheet = Sheet::new(answers, &nobody, &[]);
-    let outcome = question(&sheet);
-    (outcome, sheet.into_parts().0)
+fn run_once<T>(answers: &Answers, question: &impl Fn(&TransactionOverlay<'_>) -> Result<T>) -> (Result<T>, Vec<Question>) {
+    let no_changes = std::collections::BTreeMap::new();
+    let overlay = TransactionOverlay::new(answers, &no_changes, &[]);
+    let outcome = question(&overlay);
+    (outcome, overlay.into_parts().0)
 }
 
-/// What a worker asks about a head.
+/// The questions that a worker asks after a head.
 fn about_head(answers: &[(Question, Answer)]) -> BTreeSet<Question> {
     let mut next = BTreeSet::new();
     for (question, answer) in answers {

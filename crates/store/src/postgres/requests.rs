@@ -1,4 +1,4 @@
-//! Open requests in PostgreSQL: what is asked, what is written on a sheet, and what is sent of it.
+//! Open requests, in PostgreSQL: the questions, the writes to an overlay, and the statements that send these writes.
 
 use windlass_kernel::{Tenant, Timestamp};
 use windlass_ports::{LostRequest, NodeId, OpenRequest, ReaderOutcome, ReaderRecord, RequestHash};
@@ -7,12 +7,12 @@ use super::{
     columns::{Columns, Text, int, limit as as_limit},
     fetch::{Answered, all, keyed},
     flush::{Part, Sent, Writes, column},
+    overlay::TransactionOverlay,
+    pg_error::PgError,
     question::{Answer, Question},
     session::Session,
-    sheet::Sheet,
-    trouble::Trouble,
 };
-use crate::rows::{Outcome, RequestReads, RequestRows};
+use crate::rows::{RequestReads, RequestRows, Result};
 
 pub(super) async fn rows(session: &Session, kind: Vec<Question>) -> Answered {
     let (mut tenants, mut hashes) = (Vec::with_capacity(kind.len()), Vec::with_capacity(kind.len()));
@@ -26,8 +26,8 @@ pub(super) async fn rows(session: &Session, kind: Vec<Question>) -> Answered {
     all(kind, found, Answer::Requests)
 }
 
-/// Open requests of servers that do not live, with when each of those was lost.
-pub(super) async fn lost(session: &Session, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, Trouble> {
+/// Open requests of servers that are not alive, each with the time at which the server was lost.
+pub(super) async fn lost(session: &Session, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, PgError> {
     let rows = session.client.query(&session.statements.lost_requests, &[&int(node.0), &as_limit(limit)]).await?;
     let read = |columns: Columns| {
         let request = columns.request()?;
@@ -36,7 +36,7 @@ pub(super) async fn lost(session: &Session, node: NodeId, limit: usize) -> Resul
     rows.into_iter().map(|row| read(Columns::of(row))).collect()
 }
 
-pub(super) async fn adopt(session: &Session, request: &OpenRequest, node: NodeId) -> Result<bool, Trouble> {
+pub(super) async fn adopt(session: &Session, request: &OpenRequest, node: NodeId) -> Result<bool, PgError> {
     let OpenRequest { tenant, hash, run, node: from, .. } = request;
     let (hash, run) = (hash.0.as_slice(), run.as_bytes().as_slice());
     let changed =
@@ -44,20 +44,20 @@ pub(super) async fn adopt(session: &Session, request: &OpenRequest, node: NodeId
     Ok(changed > 0)
 }
 
-impl RequestReads for Sheet<'_> {
-    fn open_requests(&self, tenant: &Tenant, hash: RequestHash) -> Outcome<Vec<OpenRequest>> {
+impl RequestReads for TransactionOverlay<'_> {
+    fn open_requests(&self, tenant: &Tenant, hash: RequestHash) -> Result<Vec<OpenRequest>> {
         self.ask(Question::OpenRequests(tenant.clone(), hash))?.requests()
     }
 }
 
-impl RequestRows for Sheet<'_> {
-    fn insert_request(&mut self, request: &OpenRequest) -> Outcome<()> {
-        self.log.requests.push(request.clone());
+impl RequestRows for TransactionOverlay<'_> {
+    fn insert_request(&mut self, request: &OpenRequest) -> Result<()> {
+        self.write_set.requests.push(request.clone());
         Ok(())
     }
 
-    fn record_reader(&mut self, record: &ReaderRecord) -> Outcome<()> {
-        self.log.readers.push(record.clone());
+    fn record_reader(&mut self, record: &ReaderRecord) -> Result<()> {
+        self.write_set.readers.push(record.clone());
         Ok(())
     }
 }
@@ -66,8 +66,8 @@ impl Writes<'_> {
     /// The statements about open requests.
     pub(super) fn requesting(&self) -> Vec<Sent<'_>> {
         let statements = &self.session.statements;
-        let opened: Vec<&OpenRequest> = self.all(|log| &log.requests);
-        let records: Vec<&ReaderRecord> = self.all(|log| &log.readers);
+        let opened: Vec<&OpenRequest> = self.all(|write_set| &write_set.requests);
+        let records: Vec<&ReaderRecord> = self.all(|write_set| &write_set.readers);
         let closed = records.iter().filter(|record| record.outcome == ReaderOutcome::Closed).map(|record| &record.request).collect();
         let left: Vec<(&OpenRequest, Timestamp)> = records.iter().filter_map(|record| left(record)).collect();
         let mut sent = Vec::new();
@@ -91,7 +91,7 @@ fn left(record: &ReaderRecord) -> Option<(&OpenRequest, Timestamp)> {
     }
 }
 
-/// Requests by their keys, in one order for every server, so that no two servers wait for each other.
+/// Requests by their keys. All servers use the same order, so that they can't deadlock.
 fn keys(mut rows: Vec<&OpenRequest>) -> Part<'_> {
     rows.sort_unstable_by_key(|request| (&request.tenant, request.hash, request.run));
     let columns = [

@@ -1,4 +1,4 @@
-//! A connection that knows our statements, and how it is come by.
+//! A connection with prepared statements, and how it is made.
 
 use std::{
     sync::{
@@ -13,27 +13,27 @@ use tokio_postgres::Client;
 use super::{
     fetch::Manifests,
     open::PostgresOpenError,
+    pg_error::{PgError, error_text},
     statements::Statements,
     tls::Endpoint,
-    trouble::{Trouble, said},
 };
 
-/// How long a server that cannot be reached is tried before whoever waits is told.
+/// How long connecting to an unreachable server is attempted before the callers get an error.
 pub(super) const UNREACHABLE_AFTER: Duration = Duration::from_secs(5);
 
-/// How long a server that does not answer is tried before a start fails.
+/// How long connecting is attempted at the start of Windlass before the start fails.
 const START_UNREACHABLE_AFTER: Duration = Duration::from_secs(4);
 
-/// How long a server may take to start that answers already.
+/// How long a PostgreSQL server that answers may take to start.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 
-/// The pause after the first try that failed; it doubles, up to the longest.
+/// The pause after the first failed attempt. It doubles up to the longest pause.
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// What every session is set to. A look-up by index is right for everything we ask, however large the tables are and whether
-/// or not anybody has analysed them: so no other plan is allowed, and a plan is made once. A server that stops in the middle of
-/// a transaction must not hold its locks for long.
+/// The settings of every session. An index lookup is right for every statement of the store, however large the tables are and whether or
+/// not they were analysed: so no other plan is allowed, and a plan is made once. If a server process stops in the middle of a transaction,
+/// its locks must end soon.
 const SETTINGS: &str = "
     SET client_encoding = 'UTF8';
     SET default_transaction_isolation = 'read committed';
@@ -50,7 +50,7 @@ const SETTINGS: &str = "
     SET jit = off;
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
 
-/// What the connections of a server are named by that made its own token: the digits of its hash follow.
+/// The name of the connections of a server that made its own token. Digits of the token's hash follow.
 pub(super) const OWN_TOKEN_NAME: &str = "windlass own token ";
 
 /// A live connection.
@@ -63,8 +63,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Takes the lock on the outbox, if nobody has it.
-    pub(super) async fn may_publish(&self) -> Result<bool, Trouble> {
+    /// Takes the lock on the outbox, if no other session has it.
+    pub(super) async fn may_publish(&self) -> Result<bool, PgError> {
         if self.publishes.load(Ordering::Relaxed) {
             return Ok(true);
         }
@@ -74,7 +74,7 @@ impl Session {
     }
 }
 
-/// Where sessions come from.
+/// Makes sessions.
 #[derive(Clone)]
 pub(super) struct Connector {
     endpoint: Arc<Endpoint>,
@@ -82,12 +82,12 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Reads an address. What it says is never repeated: there may be a password in it.
+    /// Reads an address. Errors never repeat its text, because it may have a password.
     pub(super) fn new(url: &str, own_token: Option<[u8; 32]>) -> Result<Self, PostgresOpenError> {
         let mut endpoint = Endpoint::read(url)?;
         let config = &mut endpoint.config;
         match own_token {
-            // A few digits of a hash tell tokens apart and give none away.
+            // A few digits of a hash distinguish tokens and disclose none.
             Some(hash) => {
                 let digits: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
                 config.application_name(format!("{OWN_TOKEN_NAME}{digits}"));
@@ -101,14 +101,14 @@ impl Connector {
         Ok(Connector { endpoint: Arc::new(endpoint), manifests: Manifests::default() })
     }
 
-    /// A connection without statements, for whoever looks at the database before it is known to have tables.
+    /// A connection without prepared statements, for use before the database is known to have tables.
     pub(super) async fn bare(&self) -> Result<Client, tokio_postgres::Error> {
         let client = self.endpoint.client().await?;
         client.batch_execute(SETTINGS).await?;
         Ok(client)
     }
 
-    /// The same, tried until the server has had its time to start.
+    /// Like `bare`, attempted until the server has had time to start.
     pub(super) async fn bare_in_time(&self, patience: Duration) -> Result<Client, tokio_postgres::Error> {
         let since = Instant::now();
         let mut pause = PAUSE_FIRST;
@@ -123,8 +123,8 @@ impl Connector {
         }
     }
 
-    /// A connection for a server that starts. A database that answers but is not ready gets its time to start; one that does not answer
-    /// is given up in time for a message within five seconds.
+    /// A connection for a start of Windlass. A database that answers but is not ready gets time to start; for one that does not answer, the
+    /// start fails within five seconds.
     pub(super) async fn bare_at_start(&self) -> Result<Client, PostgresOpenError> {
         let since = Instant::now();
         let (mut pause, mut patience) = (PAUSE_FIRST, START_UNREACHABLE_AFTER);
@@ -139,23 +139,22 @@ impl Connector {
                 patience = START_PATIENCE;
             }
             if !may_pass(&error) || since.elapsed() + pause > patience {
-                return Err(if is_answer { error.into() } else { PostgresOpenError::Unreachable(said(&error)) });
+                return Err(if is_answer { error.into() } else { PostgresOpenError::Unreachable(error_text(&error)) });
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
 
-    /// A session, tried until the server counts as unreachable.
-    pub(super) async fn session(&self) -> Result<Session, Trouble> {
-        let client = self.bare_in_time(UNREACHABLE_AFTER).await.map_err(|error| Trouble::Lost(said(&error)))?;
+    /// A session, attempted until the server counts as unreachable.
+    pub(super) async fn session(&self) -> Result<Session, PgError> {
+        let client = self.bare_in_time(UNREACHABLE_AFTER).await.map_err(|error| PgError::Lost(error_text(&error)))?;
         let statements = Statements::prepare(&client).await?;
         Ok(Session { client, statements, manifests: self.manifests.clone(), publishes: AtomicBool::new(false) })
     }
 }
 
-/// Whether a server that refuses us now may take us later: it starts, it stops, it is full, or nobody answers. A wrong password
-/// stays wrong.
+/// Whether a server that refuses now may accept later: it starts, stops, is full, or does not answer. A wrong password stays wrong.
 fn may_pass(error: &tokio_postgres::Error) -> bool {
     error.code().is_none_or(|code| ["57", "53", "08"].iter().any(|class| code.code().starts_with(class)))
 }

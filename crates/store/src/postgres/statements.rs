@@ -1,15 +1,15 @@
-//! Every SQL text, prepared once per connection.
+//! Every SQL text. Each is prepared once per connection.
 //!
-//! A statement asks or tells for many keys at once: arrays come in, and `i` says which key a row answers. Each lookup is a
-//! `LATERAL` subquery that cannot be merged into the rest, so that the only plan there is walks the keys and looks each one up
-//! in an index, whatever the planner believes about the size of a table; so it is with changes, which find the place of each row
-//! first: it is theirs while they hold the head. Where an order would tempt it into walking another index, we sort. A change that
-//! must find its rows divides by zero if it does not: the commit is on its way already, and an error is what turns it into a
+//! A statement reads or writes many keys at once: arrays come in, and `i` says which key a row answers. Each lookup is a `LATERAL` subquery
+//! that can't be merged into the rest, so that the only possible plan scans the keys and looks each one up in an index, whatever the
+//! planner assumes about the size of a table. Changes work in the same way: they find the position of each row first, which stays valid
+//! while the transaction has the head locked. Where an `ORDER BY` would tempt the planner into scanning another index, the code sorts. A
+//! change that must find its rows divides by zero if it does not: the commit is already sent behind it, and only an error turns that into a
 //! rollback.
 //!
-//! What many commits write together is one statement for several tables: each statement costs the server a message and a start,
-//! which for a group of ten rows is more than the rows. Arrays are unnested side by side in a select list, which hands their rows
-//! on; in a `FROM` each would be stored first.
+//! What many commits write together is one statement for several tables, because each statement costs the server a message and a start,
+//! which for a group of ten rows is more than the rows. Arrays are unnested side by side in a select list, which streams their rows; in a
+//! `FROM` each array would be stored first.
 
 use futures_util::future::try_join_all;
 use tokio_postgres::{Client, Statement};
@@ -51,7 +51,7 @@ macro_rules! call_columns {
     };
 }
 
-/// Keys that are one column and one that are two, numbered.
+/// Numbered keys of one column, and of two.
 macro_rules! by {
     ($a:literal) => {
         concat!("unnest($1::", $a, "[]) WITH ORDINALITY AS q(a, i)")
@@ -71,14 +71,14 @@ macro_rules! each {
     };
 }
 
-/// A change that must change as many rows as there are keys in the first array.
+/// A change that must change as many rows as the first array has keys.
 macro_rules! all_of {
     ($type:literal, $change:expr) => {
         concat!("WITH changed AS (", $change, " RETURNING 1) SELECT 1 / (count(*) = cardinality($1::", $type, "[]))::int FROM changed")
     };
 }
 
-/// Heads as they shall be, of which those that are new are put in.
+/// The new values of heads. Those that are new are inserted.
 macro_rules! put_heads {
     () => {
         "INSERT INTO heads (tenant, agent, status, epoch, seq, run, owner, waiting, deadline, wake_at, pending, queued, runs, local,
@@ -98,10 +98,10 @@ macro_rules! statements {
         }
 
         impl Statements {
-            /// All of them, by name.
+            /// All statements, by name.
             pub(super) const ALL: &'static [(&'static str, &'static str)] = &[$((stringify!($name), $sql)),+];
 
-            /// Prepares all of them, in one go.
+            /// Prepares all statements in one batch.
             pub(super) async fn prepare(client: &Client) -> Result<Self, tokio_postgres::Error> {
                 let prepared = try_join_all(Self::ALL.iter().map(|(_, sql)| client.prepare(sql))).await?;
                 let mut prepared = prepared.into_iter();
@@ -113,7 +113,7 @@ macro_rules! statements {
 }
 
 statements! {
-    /// Heads, locked in the order of the keys: whoever sorts them never waits in a circle.
+    /// Heads, locked in the order of the keys. The callers sort the keys, so that they can't deadlock.
     lock_heads: each!(by!("text", "text"), concat!("SELECT ", head_columns!(),
         " FROM heads h WHERE h.tenant = q.a AND h.agent = q.b FOR UPDATE"));
     numbers: "WITH pinned AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared(pin) FROM unnest($2::bigint[]) AS pin)
@@ -143,7 +143,7 @@ statements! {
     items: each!(by!("text", "bytea"),
         "SELECT t.item, t.kind, t.hash, t.content FROM items t WHERE t.item = q.b AND t.tenant = q.a LIMIT 1");
     boxes: each!(by!("bytea"), "SELECT b.box, b.tenant, b.parent, b.parent_length, b.depth, b.inherited, b.shared FROM boxes b WHERE b.box = q.a LIMIT 1");
-    /// Boxes with all that must be read before them.
+    /// Boxes with all boxes that must be read before them.
     box_chains: "WITH RECURSIVE chain AS (
             SELECT b.box, b.tenant, b.parent, b.parent_length, b.depth, b.inherited, b.shared
             FROM unnest($1::bytea[]) AS q(a) CROSS JOIN LATERAL (SELECT * FROM boxes b WHERE b.box = q.a LIMIT 1) AS b
@@ -163,7 +163,7 @@ statements! {
 
     run_from: concat!("SELECT ", run_columns!(),
         " FROM runs r WHERE r.tenant = $1 AND r.agent = $2 AND r.ordinal >= $3 ORDER BY r.ordinal LIMIT 1");
-    /// The first stretch may have begun before.
+    /// The first batch of events may begin before the first event of the page.
     journal: "SELECT s.first, s.epoch, s.at, s.version, s.events FROM stretches s
         WHERE s.run = $1 AND s.first >= coalesce((SELECT max(b.first) FROM stretches b WHERE b.run = $1 AND b.first <= $2), $2)
         ORDER BY s.first LIMIT $3";
@@ -188,7 +188,7 @@ statements! {
         WHERE c.tenant = $1 AND c.tool = $2 AND c.status = 'waiting' AND c.deadline > $3
         ORDER BY c.created_at, c.run, c.call LIMIT $4");
     calls_by_key: concat!("SELECT ", call_columns!(), " FROM calls c WHERE c.tenant = $1 AND c.claim_key = $2");
-    /// A left join, so that an item that is gone is an error and not a gap.
+    /// A left join, so that a missing item is an error and not a gap.
     box_items: "SELECT b.position, t.item, t.kind, t.hash, t.content
         FROM box_rows b LEFT JOIN LATERAL (SELECT * FROM items t WHERE t.item = b.item LIMIT 1) AS t ON true
         WHERE b.box = $1 AND b.position >= $2 AND b.position < $3 ORDER BY b.position LIMIT $4";
@@ -203,7 +203,7 @@ statements! {
           AND (h.status IN ('dispatched', 'running') OR (h.status = 'suspended' AND h.local > 0))
           AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.node = h.owner AND n.alive_until > clock_timestamp())
         ORDER BY h.tenant, h.agent LIMIT $4";
-    /// In the order of an index that begins with the tenant: no other one can be walked instead.
+    /// In the order of an index that begins with the tenant, so that no other index is scanned.
     listed_runs: concat!("SELECT ", run_columns!(), " FROM runs r WHERE NOT r.unlisted
         AND (r.tenant, r.run) < ($1, $2) AND (r.tenant, r.run) >= ($1, ''::bytea) ORDER BY r.tenant DESC, r.run DESC LIMIT $3");
     named_runs: concat!("SELECT ", run_columns!(), " FROM runs r WHERE NOT r.unlisted AND r.agent_name IS NOT NULL
@@ -238,14 +238,15 @@ statements! {
         WHERE t.kind = 'task.instruction' AND t.tenant = q.a ORDER BY p.position DESC LIMIT 1");
     outbox: "SELECT o.n, o.tenant, o.agent, o.run, o.first, o.count FROM outbox o ORDER BY o.n LIMIT $1";
 
-    /// Two servers may make the same head at once: then one of them finds fewer rows than it made, and starts over.
+    /// Two servers may make the same head at once: then one of them inserts fewer rows than it sent, and starts over.
     insert_heads: all_of!("text", concat!(put_heads!(), " ON CONFLICT (tenant, agent) DO NOTHING"));
-    /// They stand and are locked.
+    /// The rows exist and are locked.
     delete_heads: all_of!("text", "DELETE FROM heads h USING unnest($1::text[], $2::text[]) AS q(tenant, agent)
         CROSS JOIN LATERAL (SELECT t.ctid FROM heads t WHERE t.tenant = q.tenant AND t.agent = q.agent LIMIT 1) AS found
         WHERE h.ctid = found.ctid");
-    /// A run that begins and one that ends. A manifest that is not there, because its last run was erased after this server stored it,
-    /// makes the square root fail: then it is stored again. Counting waits for the runs: whoever waits for a key holds no count that others need.
+    /// A run that begins and one that ends. If a manifest is missing, because its last run was erased after this server stored it, the
+    /// square root fails, and the manifest is stored again. The counts are written after the runs: a transaction that waits for a key holds
+    /// no count that others need.
     write_ends: "WITH
         begun AS (INSERT INTO runs (run, tenant, agent, ordinal, status, epoch, message, kind, dedupe, manifest, context, output,
             state_version, state, iteration, trace, parent_step, source, depth, deliverable, created_at, ended_at, note, takes,
@@ -273,9 +274,9 @@ statements! {
         SELECT 1 / ((SELECT count(*) FROM changed) = cardinality($30::bytea[]))::int, sqrt(-(SELECT count(*)
             FROM (SELECT DISTINCT p.tenant, p.hash FROM unnest($2::text[], $10::bytea[]) AS p(tenant, hash)) AS p
             WHERE NOT EXISTS (SELECT 1 FROM manifests m WHERE m.tenant = p.tenant AND m.hash = p.hash))::float8)";
-    /// What almost every commit writes, whatever else it does. The heads stand and are locked; they are said as an insert, because
-    /// that looks each one up without any plan to go wrong.
-    write_laps: concat!("WITH
+    /// What almost every commit writes. The heads exist and are locked. They are written as an insert with a conflict clause, because that
+    /// looks each one up whatever the planner assumes.
+    write_iterations: concat!("WITH
         shown AS (", put_heads!(), "
             ON CONFLICT (tenant, agent) DO UPDATE SET status = excluded.status, epoch = excluded.epoch, seq = excluded.seq,
                 run = excluded.run, owner = excluded.owner, waiting = excluded.waiting, deadline = excluded.deadline,
@@ -329,8 +330,8 @@ statements! {
         CROSS JOIN LATERAL (SELECT t.ctid FROM calls t WHERE t.run = q.run AND t.call = q.call LIMIT 1) AS found WHERE c.ctid = found.ctid");
     insert_outbox: "INSERT INTO outbox (tenant, agent, run, first, count)
         SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::bytea[]), unnest($4::bigint[]), unnest($5::bigint[])";
-    /// Words that continue what stands of their run are stored. The heads are locked with it, so that whoever raises an epoch comes
-    /// after it or fences it; a head that changed while it was waited for is seen as it is then.
+    /// Stores deltas that follow the stored ones of their run. The heads are locked with it, so that a transaction that raises an epoch
+    /// comes after it or fences it. A head that changed during the wait for its lock is read in its new state.
     announce: "WITH held AS MATERIALIZED (
             SELECT q.*, coalesce((SELECT d.first + d.count FROM deltas d WHERE d.run = q.run ORDER BY d.first DESC LIMIT 1), 0) AS standing
             FROM unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[], $8::bytea[])
@@ -345,7 +346,7 @@ statements! {
     deltas: "SELECT d.first, d.pieces, d.text FROM deltas d WHERE d.run = $1 ORDER BY d.first";
     forget_deltas: "DELETE FROM deltas d USING unnest($1::bytea[]) AS q(run)
         CROSS JOIN LATERAL (SELECT t.ctid FROM deltas t WHERE t.run = q.run OFFSET 0) AS found WHERE d.ctid = found.ctid";
-    /// A lock per schema, as the tables are.
+    /// A lock per schema, because the tables are.
     lock_outbox: "SELECT pg_try_advisory_lock(hashtextextended('windlass outbox in ' || current_schema(), 0))";
     forget_outbox: "DELETE FROM outbox WHERE n = ANY($1::bigint[])";
     beat: "INSERT INTO nodes (node, alive_until) VALUES ($1, clock_timestamp() + $2::bigint * interval '1 millisecond')
@@ -397,7 +398,7 @@ statements! {
         CROSS JOIN LATERAL (SELECT t.ctid FROM requests t WHERE t.tenant = q.tenant AND t.hash = q.hash AND t.run = q.run
             AND t.node = q.node LIMIT 1) AS found WHERE o.ctid = found.ctid";
     adopt_request: "UPDATE requests o SET node = $5, left_at = NULL WHERE o.tenant = $1 AND o.hash = $2 AND o.run = $3 AND o.node = $4";
-    /// A server was lost when its lease ended, or at some earlier time; one that is forgotten was lost before now.
+    /// A server was lost when its lease ended, or earlier; a server that was deleted was lost before now.
     lost_requests: "SELECT o.tenant, o.hash, o.run, o.node, o.left_at,
             (extract(epoch FROM least(coalesce(n.alive_until, clock_timestamp()), clock_timestamp())) * 1000)::bigint
         FROM requests o LEFT JOIN nodes n ON n.node = o.node
@@ -407,11 +408,11 @@ statements! {
     insert_uncounted: "INSERT INTO usage_uncounted (run, tenant) SELECT unnest($1::bytea[]), unnest($2::text[])";
 
     erasable: "SELECT r.tenant, r.agent, r.run FROM runs r WHERE r.erase_at <= $1 ORDER BY r.erase_at, r.run LIMIT $2";
-    /// An end that a follow-up may need makes the time longer, if there is one.
+    /// A run that ended and whose follow-up may need it is kept longer, if it is erased at all.
     keep_runs: "UPDATE runs r SET held_ms = q.ms FROM unnest($1::bytea[], $2::bigint[]) AS q(run, ms)
         CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run AND t.erase_ms < q.ms LIMIT 1) AS found
         WHERE r.ctid = found.ctid";
-    /// And the end of the follow-up makes it shorter again. Whoever erases one of them meanwhile leaves nothing to be changed.
+    /// The end of the follow-up makes the time shorter again. If one of the runs was erased meanwhile, nothing changes.
     release_runs: "UPDATE runs r SET held_ms = least(r.held_ms, greatest(q.now - r.ended_at, 0) + r.erase_ms)
         FROM unnest($1::bytea[], $2::text[], $3::bigint[]) AS q(run, tenant, now)
         CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run AND t.tenant = q.tenant AND t.ended_at IS NOT NULL
@@ -423,7 +424,8 @@ statements! {
         ), gone_rows AS (DELETE FROM box_rows b WHERE b.box = ANY($1)
         ), gone_boxes AS (DELETE FROM boxes b WHERE b.box = ANY($1) AND NOT b.shared RETURNING 1
         ) SELECT 1 / (count(*) = cardinality($1))::int FROM gone_boxes";
-    /// All of it sees the run as it was. Items at positions below zero are copies of what parents have, and not its own.
+    /// All parts of the statement see the run as it was. Items at positions below zero are copies from the parents, and do not belong to
+    /// the run.
     erase_run: "WITH own AS MATERIALIZED (
             SELECT m.item FROM inbox m WHERE m.run = $1::bytea AND m.item IS NOT NULL
             UNION SELECT c.item FROM calls c WHERE c.run = $1

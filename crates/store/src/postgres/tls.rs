@@ -1,4 +1,4 @@
-//! Connections to a database, with TLS where its address asks for it.
+//! Connections to a database, with TLS if its address demands it.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -14,12 +14,12 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, config::SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{open::PostgresOpenError, trouble::said};
+use super::{open::PostgresOpenError, pg_error::error_text};
 
-/// What the server of a listening connection sends by itself.
+/// The messages that the server sends to a listening connection.
 pub(crate) type Messages = Pin<Box<dyn Stream<Item = Result<AsyncMessage, tokio_postgres::Error>> + Send>>;
 
-/// Where a database is, and how the connection to it is protected.
+/// The address of a database, and how connections to it are protected.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     pub config: Config,
@@ -27,8 +27,8 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Reads an address. What it says is never repeated: there may be a password in it. `sslmode` and `sslrootcert` are read here, since
-    /// the driver knows no verification.
+    /// Reads an address. Errors never repeat its text, because it may have a password. `sslmode` and `sslrootcert` are read here, because
+    /// the driver does not verify certificates.
     pub fn read(url: &str) -> Result<Self, PostgresOpenError> {
         let (mut mode, mut roots, mut rest) = (None, None, Vec::new());
         let (place, query) = url.split_once('?').unwrap_or((url, ""));
@@ -54,7 +54,7 @@ impl Endpoint {
         Ok(Endpoint { config, tls })
     }
 
-    /// A connection that is driven in the background.
+    /// A connection that a background task drives.
     pub async fn client(&self) -> Result<Client, tokio_postgres::Error> {
         match &self.tls {
             None => self.config.connect(NoTls).await.map(driven),
@@ -62,7 +62,7 @@ impl Endpoint {
         }
     }
 
-    /// A connection that is driven by whoever reads its messages.
+    /// A connection that the reader of its messages drives.
     pub async fn listener(&self) -> Result<(Client, Messages), tokio_postgres::Error> {
         match &self.tls {
             None => self.config.connect(NoTls).await.map(listening),
@@ -77,7 +77,7 @@ where
 {
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(error = said(&error), "a connection to the database ended");
+            tracing::debug!(error = error_text(&error), "a connection to the database ended");
         }
     });
     client
@@ -99,7 +99,7 @@ fn failed(error: impl std::fmt::Display) -> PostgresOpenError {
     PostgresOpenError::Tls(error.to_string())
 }
 
-/// `verify-full`: the certificate is signed by a root of the file, or of the system, and names the host.
+/// `verify-full`: the certificate is signed by a root of the file or of the system, and names the host.
 fn verified(roots: Option<&str>) -> Result<MakeRustlsConnect, PostgresOpenError> {
     let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().map_err(failed)?;
     let config = match roots {
@@ -121,14 +121,14 @@ fn verified(roots: Option<&str>) -> Result<MakeRustlsConnect, PostgresOpenError>
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// `require`: encrypted, and the certificate is not looked at, as PostgreSQL's own clients do it.
+/// `require`: encrypted, but the certificate is not checked, as with PostgreSQL's own clients.
 fn unverified() -> Result<MakeRustlsConnect, PostgresOpenError> {
     let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions().map_err(failed)?;
     let verifier = Arc::new(AnyCertificate(provider()));
     Ok(MakeRustlsConnect::new(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
 }
 
-/// Takes every certificate. That the server has the key of its certificate is still checked.
+/// Accepts every certificate. That the server has the key of its certificate is still checked.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

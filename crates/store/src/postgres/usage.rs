@@ -1,4 +1,4 @@
-//! Usage in PostgreSQL: the list of ended runs that are in no sum, the sums, and what quotas are measured by.
+//! Usage in PostgreSQL: the list of ended runs that are in no sum, the sums, and the measures for quotas.
 
 use tokio_postgres::error::SqlState;
 use windlass_kernel::{ItemId, RunId, Tenant};
@@ -7,26 +7,26 @@ use windlass_ports::{Day, ItemBytes, ItemScan, UsageGroup, UsageKey, UsageQuery,
 use super::{
     columns::{Columns, Text, int, limit as as_limit},
     flush::{Part, Sent, Writes, column},
+    overlay::TransactionOverlay,
+    pg_error::PgError,
     session::Session,
-    sheet::Sheet,
-    trouble::Trouble,
 };
 use crate::{
-    rows::{Outcome, UsageRows},
+    rows::{Result, UsageRows},
     usage::Uncounted,
 };
 
-/// Above every id.
+/// Greater than every id.
 const NO_UPPER_BOUND: [u8; 17] = [0xff; 17];
 
-/// Items at positions below zero are copies of what parents have.
+/// Items at positions below zero are copies from the parents.
 const UNCOUNTED: &str = "SELECT u.tenant, u.run, (
         SELECT coalesce(sum(octet_length(i.content)), 0)::bigint FROM box_rows b JOIN items i ON i.item = b.item
         WHERE b.box = ANY(ARRAY[r.context, r.output]) AND b.position >= 0), u.model
     FROM usage_uncounted u JOIN runs r ON r.run = u.run ORDER BY u.run LIMIT $1";
 
-/// One statement, so that the sums and the list change together. A server that finds one of the runs counted by another divides by zero,
-/// which undoes all of it.
+/// One statement, so that the sums and the list change together. If another server has counted one of the runs, the statement divides by
+/// zero, which undoes all of it.
 const ADD: &str = "WITH gone AS (DELETE FROM usage_uncounted WHERE run = ANY($1::bytea[]) RETURNING 1),
     whole AS (SELECT 1 / (count(*) = cardinality($1))::int AS yes FROM gone)
     INSERT INTO usage AS u (tenant, day, agent, model, node, input, cached, cache_written, output, reasoning, lost, runs, calls, bytes)
@@ -43,12 +43,12 @@ const USAGE: &str = "SELECT CASE WHEN $4 THEN day END, CASE WHEN $5 THEN agent E
         sum(lost)::bigint, sum(runs)::bigint, sum(calls)::bigint, sum(bytes)::bigint
     FROM usage WHERE tenant = $1 AND day BETWEEN $2 AND $3 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LIMIT $7";
 
-/// The length of a value that is stored apart stands in its row, so that no content is read.
+/// The length of a value outside its row (TOAST) is stored in the row, so that no content is read.
 const ITEM_BYTES: &str = "WITH page AS MATERIALIZED (
         SELECT item, tenant, octet_length(content)::bigint AS bytes FROM items WHERE item > $1 AND item <= $2 ORDER BY item LIMIT $3)
     SELECT tenant, sum(bytes)::bigint, count(*), (SELECT item FROM page ORDER BY item DESC LIMIT 1) FROM page GROUP BY tenant";
 
-pub(super) async fn uncounted(session: &Session, limit: usize) -> Result<Vec<Uncounted>, Trouble> {
+pub(super) async fn uncounted(session: &Session, limit: usize) -> Result<Vec<Uncounted>, PgError> {
     let read = |columns: Columns| {
         let tenant = Tenant::from(columns.text()?.as_str());
         Ok(Uncounted { tenant, run: columns.id(RunId::from_slice)?, bytes: columns.count()?, model: columns.maybe_text()? })
@@ -56,8 +56,8 @@ pub(super) async fn uncounted(session: &Session, limit: usize) -> Result<Vec<Unc
     session.client.query(UNCOUNTED, &[&as_limit(limit)]).await?.into_iter().map(|row| read(Columns::of(row))).collect()
 }
 
-/// Adds rows to the sums, if all these runs are still on the list. In one order for every server, so that no two wait for each other.
-pub(super) async fn add(session: &Session, runs: &[RunId], rows: &[UsageRow]) -> Result<bool, Trouble> {
+/// Adds rows to the sums, if all these runs are still on the list. All servers use the same order, so that they can't deadlock.
+pub(super) async fn add(session: &Session, runs: &[RunId], rows: &[UsageRow]) -> Result<bool, PgError> {
     let mut rows: Vec<&UsageRow> = rows.iter().collect();
     rows.sort_unstable_by_key(|row| &row.key);
     let runs: Vec<&[u8]> = runs.iter().map(|run| run.as_bytes().as_slice()).collect();
@@ -94,11 +94,11 @@ pub(super) async fn add(session: &Session, runs: &[RunId], rows: &[UsageRow]) ->
     }
 }
 
-pub(super) async fn forget(session: &Session, before: Day) -> Result<(), Trouble> {
+pub(super) async fn forget(session: &Session, before: Day) -> Result<(), PgError> {
     Ok(session.client.execute("DELETE FROM usage WHERE day < $1", &[&i64::from(before.0)]).await.map(drop)?)
 }
 
-pub(super) async fn usage(session: &Session, tenant: &Tenant, query: &UsageQuery) -> Result<Vec<UsageGroup>, Trouble> {
+pub(super) async fn usage(session: &Session, tenant: &Tenant, query: &UsageQuery) -> Result<Vec<UsageGroup>, PgError> {
     let read = |columns: Columns| {
         let day = columns.maybe_number()?.map(|day| Day(u32::try_from(day).unwrap_or(u32::MAX)));
         let (agent, model) = (columns.maybe_text()?, columns.maybe_text()?);
@@ -121,12 +121,12 @@ pub(super) async fn usage(session: &Session, tenant: &Tenant, query: &UsageQuery
     rows.into_iter().map(|row| read(Columns::of(row))).collect()
 }
 
-pub(super) async fn tenants(session: &Session) -> Result<Vec<Tenant>, Trouble> {
+pub(super) async fn tenants(session: &Session) -> Result<Vec<Tenant>, PgError> {
     let rows = session.client.query("SELECT DISTINCT tenant FROM tenants ORDER BY tenant", &[]).await?;
     rows.into_iter().map(|row| Ok(Tenant::from(Columns::of(row).text()?.as_str()))).collect()
 }
 
-pub(super) async fn item_bytes(session: &Session, scan: &ItemScan) -> Result<ItemBytes, Trouble> {
+pub(super) async fn item_bytes(session: &Session, scan: &ItemScan) -> Result<ItemBytes, PgError> {
     let after: &[u8] = scan.after.as_ref().map_or(&[], |item| ItemId::as_bytes(item));
     let up_to: &[u8] = scan.up_to.as_ref().map_or(&NO_UPPER_BOUND, |item| ItemId::as_bytes(item));
     let mut found = ItemBytes::default();
@@ -139,9 +139,9 @@ pub(super) async fn item_bytes(session: &Session, scan: &ItemScan) -> Result<Ite
     Ok(found)
 }
 
-impl UsageRows for Sheet<'_> {
-    fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Outcome<()> {
-        self.log.uncounted.push((run, tenant.clone()));
+impl UsageRows for TransactionOverlay<'_> {
+    fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Result<()> {
+        self.write_set.uncounted.push((run, tenant.clone()));
         Ok(())
     }
 }
@@ -149,7 +149,7 @@ impl UsageRows for Sheet<'_> {
 impl Writes<'_> {
     /// The statement about runs whose usage is to be counted.
     pub(super) fn counting(&self) -> Option<Sent<'_>> {
-        let rows: Vec<&(RunId, Tenant)> = self.all(|log| &log.uncounted);
+        let rows: Vec<&(RunId, Tenant)> = self.all(|write_set| &write_set.uncounted);
         let columns = [column(&rows, |(run, _)| run.as_bytes().as_slice()), column(&rows, |(_, tenant)| Text(tenant.as_str()))];
         let is_needed = !rows.is_empty();
         is_needed.then(|| self.send(&self.session.statements.insert_uncounted, [Part::of(&rows, columns)], None))

@@ -1,4 +1,4 @@
-//! What can be read, by the server's own store and by anybody beside it.
+//! The reads, for the server's own store and for other processes.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -20,23 +20,23 @@ use super::{
 };
 use crate::{
     edges, listing, reading,
-    rows::{ListReads, Outcome, Reads, RequestReads, Segment},
+    rows::{ListReads, Reads, RequestReads, Result, Segment},
     verbs,
 };
 
-/// Rows that are read at once at the most.
+/// The most rows of one read.
 const PAGE: usize = 256;
 
-/// Boxes that are read at once at the most.
+/// The most boxes of one read.
 const BOXES_AT_ONCE: usize = 16;
 
-/// A database that is only read. The servers that use it go on beside.
+/// A database that is only read. The servers that use it are not disturbed.
 pub struct PostgresViews {
     readers: Readers,
 }
 
 impl PostgresViews {
-    /// Opens a database that is there, for reading. Nothing of it is changed.
+    /// Opens an existing database for reading. Nothing in it is changed.
     pub async fn open(url: &str) -> Result<Self, PostgresOpenError> {
         let connector = Connector::new(url, None)?;
         look(&connector).await?;
@@ -44,7 +44,7 @@ impl PostgresViews {
     }
 }
 
-/// Both read in the same way; the compiler would not take one implementation for two types.
+/// Both types read in the same way, but the compiler does not accept one implementation for two types.
 macro_rules! views_over_readers {
     ($store:ty) => {
         #[async_trait]
@@ -171,7 +171,7 @@ macro_rules! views_over_readers {
 views_over_readers!(PostgresStore);
 views_over_readers!(PostgresViews);
 
-async fn range_items(readers: &Readers, tenant: &Tenant, range: BoxRange) -> Outcome<Vec<Item>> {
+async fn range_items(readers: &Readers, tenant: &Tenant, range: BoxRange) -> Result<Vec<Item>> {
     let segments = readers.read_deep(Depth::Chain, |rows| verbs::chain(rows, tenant, range)).await?.unwrap_or_default();
     let mut items = Vec::new();
     for some in segments.chunks(BOXES_AT_ONCE) {
@@ -182,8 +182,8 @@ async fn range_items(readers: &Readers, tenant: &Tenant, range: BoxRange) -> Out
     Ok(items)
 }
 
-/// Boxes only grow at the end, so pages read one after the other fit together.
-async fn segment_items(readers: &Readers, segment: Segment) -> Outcome<Vec<Item>> {
+/// Boxes only grow at the end, so that pages which are read one after the other fit together.
+async fn segment_items(readers: &Readers, segment: Segment) -> Result<Vec<Item>> {
     let mut items = Vec::new();
     let mut from = segment.from;
     while from < segment.below {

@@ -1,4 +1,4 @@
-//! Writers: each takes whatever waits, applies it in one transaction, and answers after the flush.
+//! Writers: each takes the waiting requests, applies them in one transaction, and answers after the flush.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -9,83 +9,83 @@ use tokio::sync::{mpsc, oneshot};
 use windlass_ports::StoreError;
 
 use super::{
-    group::{Ending, Opening, Pen},
+    group::{Ending, Opening, WriteConnection},
     member::{Member, Request, Wants, gone},
-    sheet::Sheet,
-    trouble::Trouble,
+    overlay::TransactionOverlay,
+    pg_error::PgError,
 };
 use crate::{
     measured::Measured,
     records::Records,
-    rows::{Outcome, RequestRows},
+    rows::{RequestRows, Result},
 };
 
-/// Requests that may wait; more make their senders wait.
+/// Requests that may wait. Beyond them, senders wait.
 const WAITING_MAX: usize = 1_024;
 
-/// Requests that share a transaction at the most, and how much content they bring.
+/// The most requests in a transaction, and the most content.
 const GROUP_MAX: usize = 256;
 const GROUP_BYTES_MAX: usize = 32 << 20;
 
-/// So often a writer lets others run before it takes its next group.
+/// How often a writer yields to other tasks before it takes its next group.
 const YIELDS_MAX: usize = 8;
 
-/// So often a group is tried again that was in somebody's way, before its members are applied one by one.
-const GROUP_TRIES: u32 = 3;
+/// How often a group with a conflict is attempted before its members are applied one by one.
+const GROUP_ATTEMPTS: u32 = 3;
 
-/// So often, and for so long, one verb is tried.
-const TRIES: u32 = 40;
+/// The most attempts for one verb, and their longest time.
+const ATTEMPTS_MAX: u32 = 40;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// So often a verb is tried that finds its key taken: whoever took it is seen by the next try.
-const STANDS_TRIES: u32 = 3;
+/// The most attempts for a verb whose key exists already: the next attempt sees who has it.
+const KEY_EXISTS_ATTEMPTS: u32 = 3;
 
-/// The pause after a try that was in somebody's way; it grows with every try.
+/// The pause after an attempt with a conflict. It grows with every attempt.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The way to a writer.
+/// The sender's side of a writer's queue.
 pub(super) struct Writer {
     queue: mpsc::Sender<Box<dyn Member>>,
 }
 
 impl Writer {
-    /// Starts a writer for verbs that know their agent. It ends when nobody can send any more and everything sent is written.
-    pub(super) fn start(mut pen: Pen, records: Records, measured: Measured) -> Self {
+    /// Starts a writer for verbs that know their agent. It ends when all senders are dropped and everything sent is written.
+    pub(super) fn start(mut connection: WriteConnection, records: Records, measured: Measured) -> Self {
         let (queue, mut waiting) = mpsc::channel(WAITING_MAX);
         tokio::spawn(async move {
             let mut later = VecDeque::new();
             while let Some(mut group) = next_group(&mut waiting, &mut later).await {
                 group.extend(recording(&records));
                 let started = measured.start();
-                apply_group(&mut pen, &mut group).await;
+                apply_group(&mut connection, &mut group).await;
                 let answered = group.len();
                 measured.committed(answered, started);
                 group.into_iter().for_each(|member| member.answer());
-                gather(&waiting, answered).await;
+                yield_to_senders(&waiting, answered).await;
             }
         });
         Writer { queue }
     }
 
-    /// Starts a writer for verbs that find their agents on the way.
-    pub(super) fn start_roaming(mut pen: Pen) -> Self {
+    /// Starts a writer for verbs that discover their agents while they run.
+    pub(super) fn start_roaming(mut connection: WriteConnection) -> Self {
         let (queue, mut waiting) = mpsc::channel::<Box<dyn Member>>(WAITING_MAX);
         tokio::spawn(async move {
             while let Some(member) = waiting.recv().await {
                 let mut alone = [member];
-                apply_alone(&mut pen, &mut alone).await;
+                apply_alone(&mut connection, &mut alone).await;
                 alone.into_iter().for_each(|member| member.answer());
             }
         });
         Writer { queue }
     }
 
-    /// Has a verb applied. The answer comes after its transaction is on disk. Once it is sent it is applied, whether or not
-    /// anybody still waits for the answer.
-    pub(super) async fn write<T, F>(&self, wants: Wants, verb: F) -> Outcome<T>
+    /// Applies a verb. Returns when its transaction is on disk. Once it is sent it is applied, whether or not the caller still waits for
+    /// the answer.
+    pub(super) async fn write<T, F>(&self, wants: Wants, verb: F) -> Result<T>
     where
         T: Send + 'static,
-        F: Fn(&mut Sheet<'_>) -> Outcome<T> + Send + 'static,
+        F: Fn(&mut TransactionOverlay<'_>) -> Result<T> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
         self.queue.send(Box::new(Request::new(wants, verb, reply))).await.map_err(|_| gone())?;
@@ -93,18 +93,18 @@ impl Writer {
     }
 }
 
-/// The member of a group that writes what was recorded since the last one. If it fails, the records are lost, as they may be.
+/// The member of a group that writes the records that were added since the last one. If it fails, the records are lost, which they may be.
 fn recording(records: &Records) -> Option<Box<dyn Member>> {
     let records = records.take()?;
-    let verb = move |rows: &mut Sheet<'_>| records.iter().try_for_each(|record| rows.record_reader(record));
+    let verb = move |rows: &mut TransactionOverlay<'_>| records.iter().try_for_each(|record| rows.record_reader(record));
     let (reply, _) = oneshot::channel();
     Some(Box::new(Request::new(Wants::default(), verb, reply)))
 }
 
-/// Lets those who were answered come back before the next group is taken. Many of them have their next commit ready as soon as they
-/// have run: without this there would be two groups, one at the database while the other one computes, each half as large. No
-/// timer: a processor that has nothing else to do comes back at once.
-async fn gather(waiting: &mpsc::Receiver<Box<dyn Member>>, answered: usize) {
+/// Gives the callers that were just answered time to send their next requests. Many of them have their next commit ready as soon as they
+/// have run: without this there would be two groups, one at the database while the other one computes, each half as large. There is no
+/// timer: if the processor has nothing else to do, this returns at once.
+async fn yield_to_senders(waiting: &mpsc::Receiver<Box<dyn Member>>, answered: usize) {
     if answered == 1 {
         return;
     }
@@ -116,8 +116,8 @@ async fn gather(waiting: &mpsc::Receiver<Box<dyn Member>>, answered: usize) {
     }
 }
 
-/// Whatever waits, in the order it came: no timer, so one alone never waits. At most one verb of an agent, for a verb reads what
-/// it wrote itself and not what another one did; the others come with the next groups.
+/// The waiting requests, in the order of their arrival. There is no timer, so that a single request never waits. There is at most one verb
+/// per agent, because a verb reads its own writes but not those of another verb; the others come with the next groups.
 async fn next_group(waiting: &mut mpsc::Receiver<Box<dyn Member>>, later: &mut VecDeque<Box<dyn Member>>) -> Option<Vec<Box<dyn Member>>> {
     let mut group = Group::default();
     for member in std::mem::take(later) {
@@ -157,78 +157,81 @@ impl Group {
     }
 }
 
-/// Applies a group in one transaction; if that fails, each member in one of its own, so that none can hurt another. So it is
-/// too when the connection was lost: each verb recognises what it has already done.
-async fn apply_group(pen: &mut Pen, group: &mut [Box<dyn Member>]) {
-    if group.len() > 1 && apply_together(pen, group).await {
+/// Applies a group in one transaction. If that fails, each member gets a transaction of its own, so that none makes another fail. The same
+/// happens when the connection was lost: each verb recognises what it has already done.
+async fn apply_group(connection: &mut WriteConnection, group: &mut [Box<dyn Member>]) {
+    if group.len() > 1 && apply_together(connection, group).await {
         return;
     }
     for index in 0..group.len() {
-        if !apply_alone(pen, &mut group[index..=index]).await {
+        if !apply_alone(connection, &mut group[index..=index]).await {
             let unreachable = || StoreError::Unavailable("the database cannot be reached".into());
             return group[index + 1..].iter_mut().for_each(|member| member.fail(unreachable()));
         }
     }
 }
 
-async fn apply_together(pen: &mut Pen, group: &mut [Box<dyn Member>]) -> bool {
-    for tries in 1..=GROUP_TRIES {
-        if pen.ready().await.is_err() {
+async fn apply_together(connection: &mut WriteConnection, group: &mut [Box<dyn Member>]) -> bool {
+    for attempts in 1..=GROUP_ATTEMPTS {
+        if connection.ready().await.is_err() {
             return false;
         }
-        match pen.transact(group, Opening::of(group)).await {
+        match connection.transact(group, Opening::of(group)).await {
             Ok(Ending::Written) => return true,
-            Err(Trouble::Again(_)) => tokio::time::sleep(PAUSE * tries).await,
-            Ok(Ending::Refused | Ending::Unlocked) | Err(Trouble::Lost(_) | Trouble::Stands(_) | Trouble::Failed(_)) => return false,
+            Err(PgError::Again(_)) => tokio::time::sleep(PAUSE * attempts).await,
+            Ok(Ending::Refused | Ending::Unlocked) | Err(PgError::Lost(_) | PgError::KeyExists(_) | PgError::Failed(_)) => return false,
         }
     }
     false
 }
 
-/// Applies one verb until it is done or cannot be. False if the server cannot be reached.
-async fn apply_alone(pen: &mut Pen, alone: &mut [Box<dyn Member>]) -> bool {
-    let (mut stood, since) = (0, Instant::now());
-    for tries in 1..=TRIES {
-        if let Err(trouble) = pen.ready().await {
+/// Applies one verb until it is done or can't be. False if the server can't be reached.
+async fn apply_alone(connection: &mut WriteConnection, alone: &mut [Box<dyn Member>]) -> bool {
+    let (mut key_existed, since) = (0, Instant::now());
+    for attempts in 1..=ATTEMPTS_MAX {
+        if let Err(pg_error) = connection.ready().await {
             alone.iter_mut().for_each(|member| member.fail(StoreError::Unavailable("the database cannot be reached".into())));
-            tracing::error!(error = %trouble.into_error(), "the database cannot be reached");
+            tracing::error!(error = %pg_error.into_error(), "the database cannot be reached");
             return false;
         }
-        let trouble = match attempt(pen, alone).await {
+        let pg_error = match attempt(connection, alone).await {
             Ok(Ending::Written | Ending::Refused) => return true,
-            Ok(Ending::Unlocked) => Trouble::Again("what was about to be changed has changed".into()),
-            Err(trouble) => trouble,
+            Ok(Ending::Unlocked) => PgError::Again("what was about to be changed has changed".into()),
+            Err(pg_error) => pg_error,
         };
-        stood += u32::from(matches!(trouble, Trouble::Stands(_)));
-        let is_last = tries == TRIES || since.elapsed() > PATIENCE || stood == STANDS_TRIES || matches!(trouble, Trouble::Failed(_));
+        key_existed += u32::from(matches!(pg_error, PgError::KeyExists(_)));
+        let is_last = attempts == ATTEMPTS_MAX
+            || since.elapsed() > PATIENCE
+            || key_existed == KEY_EXISTS_ATTEMPTS
+            || matches!(pg_error, PgError::Failed(_));
         if is_last {
-            let error = trouble.into_error();
-            let told = || match &error {
+            let error = pg_error.into_error();
+            let failure = || match &error {
                 StoreError::Corrupt(what) => StoreError::Corrupt(what.clone()),
                 StoreError::Unavailable(what) => StoreError::Unavailable(what.clone()),
                 StoreError::Fenced => StoreError::Fenced,
             };
-            alone.iter_mut().for_each(|member| member.fail(told()));
+            alone.iter_mut().for_each(|member| member.fail(failure()));
             return true;
         }
-        tracing::debug!(tries, trouble = %trouble.into_error(), "a transaction is tried again");
-        tokio::time::sleep(PAUSE * tries).await;
+        tracing::debug!(tries = attempts, trouble = %pg_error.into_error(), "a transaction is tried again");
+        tokio::time::sleep(PAUSE * attempts).await;
     }
     true
 }
 
-/// One try. A verb that does not know its agents is rehearsed first: what it asked for then is locked and asked again, and if
-/// it asks for another head under the locks, it starts over.
-async fn attempt(pen: &mut Pen, alone: &mut [Box<dyn Member>]) -> Result<Ending, Trouble> {
+/// One attempt. A verb that does not know its agents is run without a transaction first, to discover its reads: then these heads are locked
+/// and read again. If it reads another head under the locks, it starts over.
+async fn attempt(connection: &mut WriteConnection, alone: &mut [Box<dyn Member>]) -> Result<Ending, PgError> {
     let mut opening = Opening::of(alone);
     if opening.heads.is_empty()
         && let [member] = alone
     {
-        let (learned, is_idle) = pen.rehearse(member.as_mut()).await?;
+        let (learned, is_idle) = connection.discover_reads(member.as_mut()).await?;
         if is_idle {
             return Ok(Ending::Written);
         }
         opening = learned;
     }
-    pen.transact(alone, opening).await
+    connection.transact(alone, opening).await
 }

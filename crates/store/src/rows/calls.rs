@@ -1,48 +1,48 @@
-//! A call as a row, and how it moves on.
+//! The row of a call, and the changes of its status.
 
 use windlass_kernel::{AgentKey, CallNumber, EffectClass, ItemId, Route, RunId, Timestamp, ToolName};
 use windlass_ports::CallStatus;
 
-/// A call, whole.
+/// A call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallRow {
-    /// Whose call.
+    /// The agent of the run.
     pub agent: AgentKey,
-    /// Which run.
+    /// The run that made the call.
     pub run: RunId,
-    /// Its number.
+    /// The number of the call in that run.
     pub call: CallNumber,
-    /// The lap.
+    /// The iteration that made the call.
     pub iteration: u32,
-    /// What is called.
+    /// The name of the tool.
     pub tool: ToolName,
-    /// Who runs it.
+    /// Who executes the call.
     pub route: Route,
-    /// What a second start would do.
+    /// What repeating the call would do.
     pub effect: EffectClass,
-    /// How far it is.
+    /// The status.
     pub status: CallStatus,
-    /// When it was made: the order in which it is given out.
+    /// When it was made. Calls are claimed in this order.
     pub created_at: Timestamp,
-    /// When its result is given up.
+    /// When the wait for the result ends.
     pub deadline: Timestamp,
-    /// Its content.
+    /// The item with the call's content.
     pub item: ItemId,
-    /// Its result.
+    /// The item with the result.
     pub result: Option<ItemId>,
-    /// Who holds it, or held it last.
+    /// The worker that holds it or held it last.
     pub worker: Option<String>,
-    /// Until when it is held.
+    /// The end of that worker's lease.
     pub lease_until: Option<Timestamp>,
-    /// How often it was started by a server or claimed by a worker.
+    /// How often a server started it or a worker claimed it.
     pub attempt: u32,
     /// The hash of the key of the claim that holds it.
     pub claim_key: Option<String>,
 }
 
 impl CallRow {
-    /// Moves the call on. A call that the server starts again has one attempt more; claims count the others. No hold outlives a move: its
-    /// end and its key go; the last worker stays on record, unless the call waits for another one.
+    /// Changes the status. A call that the server starts again has one attempt more; claims count the other attempts. Every change ends the
+    /// lease: its end and its key are cleared. The last worker stays recorded, unless the call waits for another one.
     pub fn move_on(&mut self, moved: CallMove) {
         self.status = moved.status;
         self.result = moved.result.or(self.result);
@@ -58,19 +58,19 @@ impl CallRow {
     }
 }
 
-/// How a call moves on. It is claimed by other means.
+/// A change of a call's status. Claims are not made with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallMove {
-    /// To where.
+    /// The new status.
     pub status: CallStatus,
-    /// Its result, if there is one now.
+    /// The item of the result, if there is one now.
     pub result: Option<ItemId>,
-    /// Its new deadline, if it has one.
+    /// The new deadline, if it changes.
     pub deadline: Option<Timestamp>,
 }
 
 impl CallMove {
-    /// This move and a later one as one.
+    /// This change and a later one, merged.
     pub fn then(self, later: CallMove) -> CallMove {
         CallMove { status: later.status, result: later.result.or(self.result), deadline: later.deadline.or(self.deadline) }
     }

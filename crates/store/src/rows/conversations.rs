@@ -4,55 +4,55 @@ use bytes::Bytes;
 use windlass_kernel::{BoxId, BoxRange, ConversationId, ItemId, Tenant, Timestamp};
 use windlass_ports::Part;
 
-use super::{BoxRow, Outcome};
+use super::{BoxRow, Result};
 
-/// A conversation, whole. Its parts are rows of their own.
+/// A conversation. Its parts are rows of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConversationRow {
-    /// Its id.
+    /// The id of the conversation.
     pub id: ConversationId,
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: Tenant,
-    /// When it was begun.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// What its door wants to know again.
+    /// Data of the door, which the store does not interpret.
     pub metadata: Bytes,
-    /// How often what is said in it has changed.
+    /// A number that rises with every change of the items.
     pub version: u64,
-    /// How many items it has.
+    /// The number of its items.
     pub items: u32,
-    /// What the next run begins after.
+    /// The range that the next run continues from.
     pub tail: Option<BoxRange>,
-    /// Items of its parts that were taken out: sixteen bytes each, one after the other.
+    /// Removed items: sixteen bytes for each.
     pub gone: Bytes,
 }
 
 impl ConversationRow {
-    /// The items that were taken out.
+    /// The ids of the removed items.
     pub fn gone_items(&self) -> Vec<ItemId> {
         self.gone.chunks_exact(16).filter_map(ItemId::from_slice).collect()
     }
 }
 
-/// What a database can be asked about conversations.
+/// The reads of conversations.
 pub trait ConversationReads {
     /// A conversation.
-    fn conversation(&self, id: ConversationId) -> Outcome<Option<ConversationRow>>;
-    /// A conversation's parts, in their order.
-    fn conversation_parts(&self, id: ConversationId) -> Outcome<Vec<Part>>;
+    fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRow>>;
+    /// The parts of a conversation, in their order.
+    fn conversation_parts(&self, id: ConversationId) -> Result<Vec<Part>>;
 }
 
-/// What a database can be told about conversations.
+/// The writes of conversations.
 pub trait ConversationRows: ConversationReads {
     /// Stores a conversation.
-    fn insert_conversation(&mut self, row: &ConversationRow) -> Outcome<()>;
-    /// Replaces what can change of a conversation: all but whose it is and when it was begun.
-    fn update_conversation(&mut self, row: &ConversationRow) -> Outcome<()>;
-    /// Forgets a conversation with its parts.
-    /// These boxes go with it, and the items that stand in them; nothing else may have been made from them.
-    fn delete_conversation(&mut self, id: ConversationId, gone: &[BoxId]) -> Outcome<()>;
-    /// Stores a part under a number that is higher than those before.
-    fn insert_part(&mut self, id: ConversationId, n: u64, part: Part) -> Outcome<()>;
-    /// Replaces what stands before a box that nobody has read yet.
-    fn bind_box(&mut self, row: &BoxRow) -> Outcome<()>;
+    fn insert_conversation(&mut self, row: &ConversationRow) -> Result<()>;
+    /// Replaces all columns of a conversation that can change: not its tenant and not its creation time.
+    fn update_conversation(&mut self, row: &ConversationRow) -> Result<()>;
+    /// Deletes a conversation with its parts, the boxes `gone`, and the items in these boxes. Nothing else may have been made from these
+    /// boxes.
+    fn delete_conversation(&mut self, id: ConversationId, gone: &[BoxId]) -> Result<()>;
+    /// Stores a part under a number that is higher than all before.
+    fn insert_part(&mut self, id: ConversationId, n: u64, part: Part) -> Result<()>;
+    /// Replaces the parent of a box that no run has read yet.
+    fn bind_box(&mut self, row: &BoxRow) -> Result<()>;
 }

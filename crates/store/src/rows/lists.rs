@@ -1,18 +1,18 @@
-//! The statements that lists are read with.
+//! The statements for lists.
 
 use bytes::Bytes;
 use windlass_kernel::{BoxId, Tenant};
 use windlass_ports::{AgentSummary, RunScan};
 
-use super::{Outcome, RunRow};
+use super::{Result, RunRow};
 
-/// What a database can be asked for lists.
+/// The reads that lists need.
 pub trait ListReads {
-    /// Runs of a set, newest first, at most `scan.limit`. Rows that a list leaves out may be among them: the reader drops them, and
-    /// goes on below the last row.
-    fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Outcome<Vec<RunRow>>;
+    /// Runs of a set, newest first, at most `scan.limit`. Rows that lists leave out may be among them: the caller drops them and continues
+    /// below the last row.
+    fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Result<Vec<RunRow>>;
     /// Names of agents that have listed runs, in order, after a name.
-    fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Outcome<Vec<AgentSummary>>;
+    fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Result<Vec<AgentSummary>>;
     /// The first `INSTRUCTION_BYTES_MAX` bytes of the newest instruction among the last `INSTRUCTION_ITEMS_MAX` items of a box.
-    fn instruction(&self, tenant: &Tenant, id: BoxId) -> Outcome<Option<Bytes>>;
+    fn instruction(&self, tenant: &Tenant, id: BoxId) -> Result<Option<Bytes>>;
 }

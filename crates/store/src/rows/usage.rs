@@ -2,10 +2,10 @@
 
 use windlass_kernel::{RunId, Tenant};
 
-use super::Outcome;
+use super::Result;
 
-/// What a verb can write about usage.
+/// The writes of usage.
 pub trait UsageRows {
-    /// Notes an ended run whose usage is to be added to the sums.
-    fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Outcome<()>;
+    /// Records an ended run whose usage must be added to the sums.
+    fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Result<()>;
 }

@@ -1,4 +1,4 @@
-//! The walk over runs that may be old enough to be erased, in SQLite.
+//! The scan for runs that are old enough to be erased, in SQLite.
 
 use std::collections::BTreeSet;
 
@@ -13,15 +13,15 @@ use super::{
 };
 use crate::{
     aging::{ListedRun, OldRuns},
-    rows::{ConversationReads, Outcome},
+    rows::{ConversationReads, Result},
 };
 
-/// Below every id.
+/// Less than every id.
 const NO_LOWER_BOUND: [u8; 0] = [];
 
 impl<P: Prepared> SqliteRows<P> {
     /// Ended runs of a tenant that are old enough to be erased and that nothing needs.
-    pub(super) fn aged(&self, scan: &AgedScan) -> Outcome<AgedPage> {
+    pub(super) fn aged(&self, scan: &AgedScan) -> Result<AgedPage> {
         let after = scan.after.as_ref().map_or(NO_LOWER_BOUND.as_slice(), |run| RunId::as_bytes(run));
         let sql = "SELECT run, agent, created_at, ended_at, coalesce(length(note), 0) FROM runs INDEXED BY runs_listed
                    WHERE tenant = ?1 AND unlisted = 0 AND run > ?2 ORDER BY run LIMIT ?3";
@@ -43,8 +43,8 @@ impl<P: Prepared> SqliteRows<P> {
         Ok(old.page(&self.needed_runs(&scan.tenant)?, &existing))
     }
 
-    /// The runs that open runs of a tenant go on from, or take calls over from.
-    fn needed_runs(&self, tenant: &Tenant) -> Outcome<BTreeSet<RunId>> {
+    /// The runs that open runs of a tenant continue, or whose calls they inherit.
+    fn needed_runs(&self, tenant: &Tenant) -> Result<BTreeSet<RunId>> {
         let sql = "SELECT r.follows, r.takes FROM heads AS h INDEXED BY heads_active JOIN runs AS r ON r.run = h.run
                    WHERE h.tenant = ?1 AND h.run IS NOT NULL AND (r.follows IS NOT NULL OR r.takes IS NOT NULL)
                    UNION ALL SELECT follows, takes FROM runs INDEXED BY runs_queued

@@ -1,4 +1,4 @@
-//! How values cross the border: integers are signed, ids are blobs, words are checked when they are read.
+//! How values are encoded for the database: integers are signed, ids are blobs, names of variants are checked when they are read.
 
 use rusqlite::{
     Row,
@@ -7,7 +7,7 @@ use rusqlite::{
 use windlass_kernel::{AgentKey, CallNumber, Epoch, Timestamp};
 use windlass_ports::StoreError;
 
-/// What SQLite can hold of a number. Ours never come near the limit.
+/// A number as SQLite holds it. The numbers of the store never come near the limit.
 pub(super) fn int(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -46,7 +46,7 @@ pub(super) fn bytes<const N: usize>(row: &Row<'_>, index: usize) -> rusqlite::Re
     row.get(index)
 }
 
-/// An id, or any other thing made of a blob.
+/// An id, or any other value that is made of a blob.
 pub(super) fn id<T>(row: &Row<'_>, index: usize, read: impl Fn(&[u8]) -> Option<T>) -> rusqlite::Result<T> {
     maybe_id(row, index, read)?.ok_or_else(|| nonsense(index, Type::Null, "an id is missing"))
 }
@@ -58,12 +58,12 @@ pub(super) fn maybe_id<T>(row: &Row<'_>, index: usize, read: impl Fn(&[u8]) -> O
     }
 }
 
-/// A word out of a closed list.
-pub(super) fn word<T>(row: &Row<'_>, index: usize, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<T> {
-    maybe_word(row, index, parse)?.ok_or_else(|| nonsense(index, Type::Null, "a word is missing"))
+/// A name from a closed list.
+pub(super) fn variant<T>(row: &Row<'_>, index: usize, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<T> {
+    maybe_variant(row, index, parse)?.ok_or_else(|| nonsense(index, Type::Null, "a word is missing"))
 }
 
-pub(super) fn maybe_word<T>(row: &Row<'_>, index: usize, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<Option<T>> {
+pub(super) fn maybe_variant<T>(row: &Row<'_>, index: usize, parse: impl Fn(&str) -> Option<T>) -> rusqlite::Result<Option<T>> {
     match row.get_ref(index)?.as_str_or_null().map_err(|error| wrong_type(index, error))? {
         None => Ok(None),
         Some(text) => parse(text).map(Some).ok_or_else(|| nonsense(index, Type::Text, "an unknown word")),
@@ -90,8 +90,8 @@ fn nonsense(index: usize, found: Type, what: &str) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(index, found, what.into())
 }
 
-/// What an error of SQLite means to the engine. A broken rule or an unreadable row is corrupt data, which trying again does
-/// not mend; anything else is a database that does not answer now.
+/// An error of SQLite as the engine understands it. A violated constraint or an unreadable row is corrupt data, which another attempt does
+/// not repair; any other error means that the database does not answer now.
 pub(super) fn fault(error: rusqlite::Error) -> StoreError {
     use rusqlite::ErrorCode::{ConstraintViolation, DatabaseCorrupt, NotADatabase, TypeMismatch};
     let is_code =

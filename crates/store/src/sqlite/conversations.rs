@@ -5,18 +5,18 @@ use windlass_kernel::{BoxId, BoxRange, ConversationId, RunId};
 use windlass_ports::Part;
 
 use super::{
-    columns::{count, id, int, maybe_id, small, time, word},
+    columns::{count, id, int, maybe_id, small, time, variant},
     prepared::Prepared,
     statements::SqliteRows,
 };
-use crate::rows::{BoxRow, ConversationReads, ConversationRow, ConversationRows, Outcome};
+use crate::rows::{BoxRow, ConversationReads, ConversationRow, ConversationRows, Result};
 
 fn conversation(row: &Row<'_>) -> rusqlite::Result<ConversationRow> {
     let tail = maybe_id(row, 6, BoxId::from_slice)?;
     let length: Option<u32> = row.get(7)?;
     Ok(ConversationRow {
         id: id(row, 0, ConversationId::from_slice)?,
-        tenant: word(row, 1, |text| Some(text.into()))?,
+        tenant: variant(row, 1, |text| Some(text.into()))?,
         created_at: time(row, 2)?,
         metadata: row.get::<_, Vec<u8>>(3)?.into(),
         version: count(row, 4)?,
@@ -34,19 +34,19 @@ fn part(row: &Row<'_>) -> rusqlite::Result<Part> {
 }
 
 impl<P: Prepared> ConversationReads for SqliteRows<P> {
-    fn conversation(&self, id: ConversationId) -> Outcome<Option<ConversationRow>> {
+    fn conversation(&self, id: ConversationId) -> Result<Option<ConversationRow>> {
         let sql = "SELECT conversation, tenant, created_at, metadata, version, items, tail, tail_length, gone FROM conversations
                    WHERE conversation = ?1";
         self.one(sql, [id.as_bytes()], conversation)
     }
 
-    fn conversation_parts(&self, id: ConversationId) -> Outcome<Vec<Part>> {
+    fn conversation_parts(&self, id: ConversationId) -> Result<Vec<Part>> {
         self.all("SELECT run, box FROM conversation_parts WHERE conversation = ?1 ORDER BY n", [id.as_bytes()], part)
     }
 }
 
 impl<P: Prepared> ConversationRows for SqliteRows<P> {
-    fn insert_conversation(&mut self, row: &ConversationRow) -> Outcome<()> {
+    fn insert_conversation(&mut self, row: &ConversationRow) -> Result<()> {
         let sql = "INSERT INTO conversations (conversation, tenant, created_at, metadata, version, items, tail, tail_length, gone)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
         let params = params![
@@ -63,7 +63,7 @@ impl<P: Prepared> ConversationRows for SqliteRows<P> {
         self.change(sql, params).map(drop)
     }
 
-    fn update_conversation(&mut self, row: &ConversationRow) -> Outcome<()> {
+    fn update_conversation(&mut self, row: &ConversationRow) -> Result<()> {
         let sql = "UPDATE conversations SET metadata = ?2, version = ?3, items = ?4, tail = ?5, tail_length = ?6, gone = ?7
                    WHERE conversation = ?1";
         let params = params![
@@ -78,7 +78,7 @@ impl<P: Prepared> ConversationRows for SqliteRows<P> {
         self.change_one(sql, params, "a conversation that changes")
     }
 
-    fn delete_conversation(&mut self, id: ConversationId, gone: &[BoxId]) -> Outcome<()> {
+    fn delete_conversation(&mut self, id: ConversationId, gone: &[BoxId]) -> Result<()> {
         self.truncation.mark();
         self.overwriting(|rows| {
             for own in gone.iter().map(BoxId::as_bytes) {
@@ -91,7 +91,7 @@ impl<P: Prepared> ConversationRows for SqliteRows<P> {
         })
     }
 
-    fn insert_part(&mut self, id: ConversationId, n: u64, part: Part) -> Outcome<()> {
+    fn insert_part(&mut self, id: ConversationId, n: u64, part: Part) -> Result<()> {
         let (run, items) = match &part {
             Part::Run(run) => (Some(run.as_bytes()), None),
             Part::Items(items) => (None, Some(items.as_bytes())),
@@ -100,7 +100,7 @@ impl<P: Prepared> ConversationRows for SqliteRows<P> {
         self.change(sql, params![id.as_bytes(), int(n), run, items]).map(drop)
     }
 
-    fn bind_box(&mut self, row: &BoxRow) -> Outcome<()> {
+    fn bind_box(&mut self, row: &BoxRow) -> Result<()> {
         let sql = "UPDATE boxes SET parent = ?2, parent_length = ?3, depth = ?4, inherited = ?5 WHERE box = ?1";
         let params = params![
             row.id.as_bytes(),

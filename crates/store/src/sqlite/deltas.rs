@@ -1,11 +1,11 @@
-//! Announced words: a log that is only appended to, with its index in memory.
+//! Deltas: a log that is only appended to, with its index in memory.
 //!
-//! Rows keyed by their run would dirty a page for every stream in every group, which was measured at twenty times the bytes. So
-//! the log has no key but its number, and who has which rows is known to this process: from one scan when the database is
-//! opened, and from every group since that was committed.
+//! Rows that are keyed by their run would dirty a page for every stream in every group, which was measured at twenty times the bytes. So
+//! the log has no key but its number. This process knows which run has which rows: from one scan when the database is opened, and from
+//! every group that was committed since.
 //!
-//! For the same reason words that are settled are not deleted one by one, each from a page of its own: a row that says so is put
-//! behind them, and when there are more settled rows than others they are swept out in the order of the log, page by page.
+//! For the same reason settled deltas are not deleted one by one, each from a page of its own. A tombstone row is appended after them, and
+//! when there are more settled rows than others they are deleted in the order of the log, page by page.
 
 use std::{
     collections::HashMap,
@@ -17,55 +17,56 @@ use windlass_kernel::{AgentKey, ChunkLengths, Epoch, RunId};
 use windlass_ports::{Announcement, StoreError};
 
 use super::{
-    columns::{fault, id, int, small, text, word},
+    columns::{fault, id, int, small, text, variant},
     prepared::Prepared,
     statements::SqliteRows,
 };
-use crate::rows::{Announces, DeltaRow, Outcome, is_missing};
+use crate::rows::{Announces, DeltaRow, Result, missing_row};
 
-/// So often words are read anew that were settled or gone on with while they were read.
-const LOOKS_MAX: usize = 100;
+/// How often deltas are read again because they were settled or continued during the read.
+const READS_MAX: usize = 100;
 
-/// Fewer settled rows are not worth a sweep.
+/// Fewer settled rows are not worth a deletion.
 const SWEEP_MIN: usize = 4_096;
 
-/// So many rows are swept with one commit at the most: nobody shall wait for it.
+/// The most rows that are deleted with one commit, so that no request is delayed.
 const SWEEP_MAX: usize = 256;
 
 /// The index, shared by all connections of a store.
 pub(super) type Index = Arc<Mutex<Committed>>;
 
-/// What the log holds, as of the last commit.
+/// The content of the log, as of the last commit.
 #[derive(Debug, Default)]
 pub(super) struct Committed {
-    runs: HashMap<RunId, Standing>,
-    /// How many rows stand.
-    standing: usize,
-    /// Rows that are settled, with those that say so. An erasure deletes rows that stay listed here: the sweep then finds them gone.
+    runs: HashMap<RunId, StoredDeltas>,
+    /// The number of rows that are not settled.
+    unsettled: usize,
+    /// Settled rows and their tombstones. An erasure deletes rows that stay listed here: the later deletion then finds none.
     settled: Vec<(i64, RunId)>,
-    /// Those of them that are being swept out, from the last one on.
+    /// The settled rows that are being deleted, from the last one on.
     sweeping: Vec<(i64, RunId)>,
-    /// The highest number ever given. None is given twice, so an index that is a moment old never points at other words.
+    /// The highest number that was ever used. Numbers are never used again, so that an index that is a moment old never points at other
+    /// deltas.
     last: i64,
 }
 
-/// The words of one run.
+/// The deltas of one run.
 #[derive(Debug, Default)]
-struct Standing {
+struct StoredDeltas {
     rows: Vec<i64>,
     pieces: u32,
 }
 
 impl Committed {
-    fn add(&mut self, run: RunId, words: Standing) {
-        let standing = self.runs.entry(run).or_default();
-        self.standing += words.rows.len();
-        standing.rows.extend(words.rows);
-        standing.pieces += words.pieces;
+    fn add(&mut self, run: RunId, deltas: StoredDeltas) {
+        let unsettled = self.runs.entry(run).or_default();
+        self.unsettled += deltas.rows.len();
+        unsettled.rows.extend(deltas.rows);
+        unsettled.pieces += deltas.pieces;
     }
 
-    /// Words that were withdrawn stand again.
-    fn put_back(&mut self, run: RunId, withdrawn: Standing) {
+    /// Puts withdrawn deltas back.
+    fn put_back(&mut self, run: RunId, withdrawn: StoredDeltas) {
         if !withdrawn.rows.is_empty() {
             self.runs.insert(run, withdrawn);
         }
@@ -73,7 +74,7 @@ impl Committed {
 
     fn settle(&mut self, run: RunId) {
         let rows = self.runs.remove(&run).unwrap_or_default().rows;
-        self.standing -= rows.len();
+        self.unsettled -= rows.len();
         self.settled.extend(rows.into_iter().map(|n| (n, run)));
     }
 }
@@ -90,33 +91,33 @@ pub(super) fn scan(connection: &Connection) -> rusqlite::Result<Index> {
             found.settle(run);
             found.settled.push((n, run));
         } else {
-            let pieces = word(row, 3, ChunkLengths::decode)?.0.len() as u32;
-            found.add(run, Standing { rows: vec![n], pieces });
+            let pieces = variant(row, 3, ChunkLengths::decode)?.0.len() as u32;
+            found.add(run, StoredDeltas { rows: vec![n], pieces });
         }
     }
     Ok(Arc::new(Mutex::new(found)))
 }
 
-/// One connection's look at the index, and what its open transaction does to it.
+/// One connection's view of the index, and what its open transaction changes in it.
 pub(super) struct Deltas {
-    /// None for whoever looks at another process's database.
+    /// `None` for a reader of another process's database.
     index: Option<Index>,
     staged: HashMap<RunId, Staged>,
-    /// Runs that were found active, and whose head has not been given to anybody else since: streams ask a thousand times.
+    /// Runs that were found active and whose head has not changed hands since, because a stream asks a thousand times.
     fences: HashMap<RunId, (AgentKey, Epoch)>,
-    /// So many rows the open transaction has swept out.
+    /// The number of rows that the open transaction has deleted.
     swept: usize,
 }
 
-/// What the open transaction does to the words of one run.
+/// What the open transaction changes in the deltas of one run.
 #[derive(Default)]
 struct Staged {
-    /// Whether those that stood before are settled.
+    /// Whether the earlier deltas are settled.
     is_settled: bool,
-    /// Those that stood before, from the moment on at which readers may find in the journal that they are settled.
-    withdrawn: Standing,
-    added: Standing,
-    /// Rows of this transaction that are settled too, and those that say so.
+    /// The earlier deltas, from the moment on at which readers may find their commit in the journal.
+    withdrawn: StoredDeltas,
+    added: StoredDeltas,
+    /// Rows of this transaction that are settled too, and their tombstones.
     settled: Vec<i64>,
 }
 
@@ -129,8 +130,8 @@ impl Deltas {
         Some(self.index.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The transaction is about to be committed. Words that it settles are gone from the index first: a reader that finds them in
-    /// the journal must not find them here once more. One that finds them in neither for a moment is told of the commit.
+    /// Called before the transaction is committed. The deltas that it settles leave the index first, because a reader that finds their text
+    /// in the journal must not find it here as well. A reader that for a moment finds it in neither place is notified of the commit.
     pub(super) fn withdraw(&mut self) {
         let Some(index) = self.index.as_ref().filter(|_| self.staged.values().any(|staged| staged.is_settled)) else { return };
         let mut committed = index.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,7 +140,7 @@ impl Deltas {
         }
     }
 
-    /// The transaction is on disk.
+    /// Called when the transaction is on disk.
     pub(super) fn commit(&mut self) {
         let swept = std::mem::take(&mut self.swept);
         if self.staged.is_empty() && swept == 0 {
@@ -161,7 +162,7 @@ impl Deltas {
         }
     }
 
-    /// The transaction never was.
+    /// Called when the transaction was rolled back.
     pub(super) fn roll_back(&mut self) {
         let staged = std::mem::take(&mut self.staged);
         if !staged.is_empty()
@@ -172,11 +173,11 @@ impl Deltas {
             }
         }
         self.swept = 0;
-        // They may have been found so by what never was.
+        // They may have been found active by the transaction that was rolled back.
         self.fences.clear();
     }
 
-    /// A head is about to show another run, or another owner's.
+    /// Called before a head shows another run or another owner.
     pub(super) fn fence(&mut self, run: Option<RunId>) {
         if let Some(run) = run {
             self.fences.remove(&run);
@@ -192,12 +193,12 @@ impl Deltas {
         }
     }
 
-    /// The numbers of a run's rows; `None` if nobody knows.
+    /// The numbers of a run's rows; `None` if there is no index.
     fn rows(&self, run: RunId) -> Option<Vec<i64>> {
         let committed = self.lock()?;
         let staged = self.staged.get(&run);
-        let standing = committed.runs.get(&run).filter(|_| staged.is_none_or(|staged| !staged.is_settled));
-        Some(standing.into_iter().chain(staged.map(|staged| &staged.added)).flat_map(|words| &words.rows).copied().collect())
+        let unsettled = committed.runs.get(&run).filter(|_| staged.is_none_or(|staged| !staged.is_settled));
+        Some(unsettled.into_iter().chain(staged.map(|staged| &staged.added)).flat_map(|deltas| &deltas.rows).copied().collect())
     }
 
     fn next(&self) -> Option<i64> {
@@ -217,67 +218,67 @@ impl Deltas {
         staged.is_settled = true;
         staged.settled.append(&mut staged.added.rows);
         staged.settled.push(n);
-        staged.added = Standing::default();
+        staged.added = StoredDeltas::default();
     }
 
-    /// The numbers of all rows of a run: those that stand, those that are settled, and those of the open transaction.
-    fn ever(&self, run: RunId) -> Vec<i64> {
+    /// The numbers of all rows of a run: not settled, settled, and those of the open transaction.
+    fn all_rows(&self, run: RunId) -> Vec<i64> {
         let Some(committed) = self.lock() else { return Vec::new() };
         let settled = committed.settled.iter().chain(&committed.sweeping).filter(|(_, of)| *of == run).map(|(n, _)| n);
-        let standing = committed.runs.get(&run).into_iter().flat_map(|words| &words.rows);
+        let unsettled = committed.runs.get(&run).into_iter().flat_map(|deltas| &deltas.rows);
         let staged = self.staged.get(&run).into_iter().flat_map(|staged| staged.added.rows.iter().chain(&staged.settled));
-        settled.chain(standing).chain(staged).copied().collect()
+        settled.chain(unsettled).chain(staged).copied().collect()
     }
 
-    /// The next rows to be swept out, as stretches of numbers.
+    /// The next rows to be deleted, as ranges of numbers.
     fn sweep(&mut self) -> Vec<(i64, i64)> {
         let Some(mut committed) = self.lock() else { return Vec::new() };
-        if committed.sweeping.is_empty() && committed.settled.len() >= committed.standing.max(SWEEP_MIN) {
+        if committed.sweeping.is_empty() && committed.settled.len() >= committed.unsettled.max(SWEEP_MIN) {
             committed.sweeping = std::mem::take(&mut committed.settled);
-            // The lowest come first: a row that says its words are settled goes after them.
+            // The lowest come first: a tombstone is deleted after the rows that it settles.
             committed.sweeping.sort_unstable_by(|one, other| other.cmp(one));
         }
-        let mut stretches: Vec<(i64, i64)> = Vec::new();
+        let mut ranges: Vec<(i64, i64)> = Vec::new();
         let next = committed.sweeping.iter().rev().take(SWEEP_MAX);
         for (n, _) in next {
-            match stretches.last_mut().filter(|(_, last)| *last + 1 == *n) {
+            match ranges.last_mut().filter(|(_, last)| *last + 1 == *n) {
                 Some((_, last)) => *last = *n,
-                None => stretches.push((*n, *n)),
+                None => ranges.push((*n, *n)),
             }
         }
         let swept = committed.sweeping.len().min(SWEEP_MAX);
         drop(committed);
         self.swept = swept;
-        stretches
+        ranges
     }
 }
 
 fn delta(row: &Row<'_>) -> rusqlite::Result<DeltaRow> {
-    Ok(DeltaRow { first: small(row, 0)?, pieces: word(row, 1, ChunkLengths::decode)?, text: text(row, 2)? })
+    Ok(DeltaRow { first: small(row, 0)?, pieces: variant(row, 1, ChunkLengths::decode)?, text: text(row, 2)? })
 }
 
 impl<P: Prepared> SqliteRows<P> {
-    pub(super) fn read_deltas(&self, run: RunId) -> Outcome<Vec<DeltaRow>> {
-        for _ in 0..LOOKS_MAX {
+    pub(super) fn read_deltas(&self, run: RunId) -> Result<Vec<DeltaRow>> {
+        for _ in 0..READS_MAX {
             let Some(numbers) = self.deltas.rows(run) else {
                 let sql = "SELECT first, pieces, text FROM deltas
                            WHERE run = ?1 AND n > coalesce((SELECT max(n) FROM deltas WHERE run = ?1 AND first IS NULL), 0) ORDER BY n";
                 return self.all(sql, [run.as_bytes()], delta);
             };
             let read = |n: i64| self.one("SELECT first, pieces, text FROM deltas WHERE n = ?1", [n], delta);
-            let found: Vec<Option<DeltaRow>> = numbers.into_iter().map(read).collect::<Outcome<_>>()?;
+            let found: Vec<Option<DeltaRow>> = numbers.into_iter().map(read).collect::<Result<_>>()?;
             if let Some(whole) = found.into_iter().collect() {
                 return Ok(whole);
             }
-            // The index and what this transaction sees are not of one moment.
-            if !self.look_anew().map_err(fault)? {
-                return Err(is_missing("a batch of words"));
+            // The index and the snapshot of this transaction are not from the same moment.
+            if !self.begin_new_snapshot().map_err(fault)? {
+                return Err(missing_row("a batch of words"));
             }
         }
         Err(StoreError::Unavailable("words change faster than they can be read".into()))
     }
 
-    pub(super) fn settle_deltas(&mut self, run: RunId) -> Outcome<()> {
+    pub(super) fn settle_deltas(&mut self, run: RunId) -> Result<()> {
         if self.deltas.pieces(run) == 0 {
             return Ok(());
         }
@@ -287,20 +288,20 @@ impl<P: Prepared> SqliteRows<P> {
         Ok(())
     }
 
-    /// Deletes all rows of a run whose words are settled or have just been.
-    pub(super) fn delete_deltas(&mut self, run: RunId) -> Outcome<()> {
+    /// Deletes all rows of a run whose deltas are settled or have just been.
+    pub(super) fn delete_deltas(&mut self, run: RunId) -> Result<()> {
         self.settle_deltas(run)?;
-        self.deltas.ever(run).into_iter().try_for_each(|n| self.change("DELETE FROM deltas WHERE n = ?1", [n]).map(drop))
+        self.deltas.all_rows(run).into_iter().try_for_each(|n| self.change("DELETE FROM deltas WHERE n = ?1", [n]).map(drop))
     }
 
-    /// Sweeps some of what is settled out of the log, if it is time to.
-    pub(super) fn sweep_deltas(&mut self) -> Outcome<()> {
-        let stretches = self.deltas.sweep();
-        if stretches.is_empty() {
+    /// Deletes some of the settled rows from the log, if it is time to.
+    pub(super) fn sweep_deltas(&mut self) -> Result<()> {
+        let ranges = self.deltas.sweep();
+        if ranges.is_empty() {
             return Ok(());
         }
         let sql = "DELETE FROM deltas WHERE n BETWEEN ?1 AND ?2";
-        self.overwriting(|rows| stretches.iter().try_for_each(|(first, last)| rows.change(sql, [first, last]).map(drop)))
+        self.overwriting(|rows| ranges.iter().try_for_each(|(first, last)| rows.change(sql, [first, last]).map(drop)))
     }
 
     #[cfg(test)]
@@ -308,13 +309,13 @@ impl<P: Prepared> SqliteRows<P> {
         self.with_connection(scan)
     }
 
-    fn next_delta(&self) -> Outcome<i64> {
-        self.deltas.next().ok_or_else(|| is_missing("the index of announced words"))
+    fn next_delta(&self) -> Result<i64> {
+        self.deltas.next().ok_or_else(|| missing_row("the index of announced words"))
     }
 }
 
 impl<P: Prepared> Announces for SqliteRows<P> {
-    fn is_active(&mut self, agent: &AgentKey, run: RunId, epoch: Epoch) -> Outcome<bool> {
+    fn is_active(&mut self, agent: &AgentKey, run: RunId, epoch: Epoch) -> Result<bool> {
         if self.deltas.fences.get(&run).is_some_and(|(owner, fence)| owner == agent && *fence == epoch) {
             return Ok(true);
         }
@@ -327,15 +328,15 @@ impl<P: Prepared> Announces for SqliteRows<P> {
         Ok(is_active)
     }
 
-    fn pieces_standing(&self, run: RunId) -> Outcome<u32> {
+    fn stored_chunks(&self, run: RunId) -> Result<u32> {
         Ok(self.deltas.pieces(run))
     }
 
-    fn insert_delta(&mut self, words: &Announcement) -> Outcome<()> {
+    fn insert_delta(&mut self, batch: &Announcement) -> Result<()> {
         let n = self.next_delta()?;
         let sql = "INSERT INTO deltas (n, run, first, pieces, text) VALUES (?1, ?2, ?3, ?4, ?5)";
-        self.change(sql, params![n, words.run.as_bytes(), words.first, words.pieces.encode(), words.text.as_bytes()])?;
-        self.deltas.add(words.run, n, words.pieces.0.len() as u32);
+        self.change(sql, params![n, batch.run.as_bytes(), batch.first, batch.pieces.encode(), batch.text.as_bytes()])?;
+        self.deltas.add(batch.run, n, batch.pieces.0.len() as u32);
         Ok(())
     }
 }

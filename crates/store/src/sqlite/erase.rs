@@ -1,36 +1,36 @@
-//! The statements that erase, and those that say when.
+//! The statements that erase runs, and those that find the runs that are due.
 
 use rusqlite::params;
 use windlass_kernel::{BoxId, RunId, Tenant, Timestamp};
 
 use super::{
-    columns::{id, limit as as_limit, word},
+    columns::{id, limit as as_limit, variant},
     prepared::Prepared,
     statements::SqliteRows,
 };
-use crate::rows::{Erasure, NO_MANIFEST, Outcome};
+use crate::rows::{Erasure, NO_MANIFEST, Result};
 
 impl<P: Prepared> SqliteRows<P> {
-    /// Runs whose time to be erased has come, oldest first.
-    pub(super) fn erasable(&self, now: Timestamp, limit: usize) -> Outcome<Vec<(Tenant, RunId)>> {
+    /// Runs whose time to be erased has passed, oldest first.
+    pub(super) fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>> {
         let sql = "SELECT tenant, run FROM runs INDEXED BY runs_erasable WHERE erase_at <= ?1 ORDER BY erase_at, run LIMIT ?2";
-        let read = |row: &rusqlite::Row<'_>| Ok((word(row, 0, |text| Some(text.into()))?, id(row, 1, RunId::from_slice)?));
+        let read = |row: &rusqlite::Row<'_>| Ok((variant(row, 0, |text| Some(text.into()))?, id(row, 1, RunId::from_slice)?));
         self.all(sql, params![now.0, as_limit(limit)], read)
     }
 
     /// Erases a run. What is deleted is overwritten.
-    pub(super) fn erase(&mut self, erasure: &Erasure) -> Outcome<()> {
+    pub(super) fn erase(&mut self, erasure: &Erasure) -> Result<()> {
         self.truncation.mark();
         self.overwriting(|rows| rows.delete_run(erasure))
     }
 
-    fn delete_run(&mut self, erasure: &Erasure) -> Outcome<()> {
+    fn delete_run(&mut self, erasure: &Erasure) -> Result<()> {
         let run = erasure.run.as_bytes();
-        // A run has two boxes; the same one twice is as good as one, and none is found under no id.
+        // A run has two boxes. Giving the same one twice does no harm, and an empty id finds none.
         let nth = |boxes: &[BoxId], index: usize| boxes.get(index).map(|id| *id.as_bytes());
         let of = |boxes: &[BoxId]| (nth(boxes, 0), nth(boxes, 1));
         let (gone, kept) = (of(&erasure.gone), of(&erasure.kept));
-        // Copies of what parents have stand below zero: those items are not its own.
+        // Copies from the parents have positions below zero: those items do not belong to the run.
         let items = "DELETE FROM items WHERE item IN (
                          SELECT item FROM inbox INDEXED BY inbox_run WHERE run = ?1 AND item IS NOT NULL
                          UNION SELECT item FROM calls WHERE run = ?1
@@ -56,7 +56,7 @@ impl<P: Prepared> SqliteRows<P> {
     }
 
     /// Deletes a manifest that no run has.
-    fn drop_manifest(&mut self, tenant: &Tenant, hash: &[u8; 32]) -> Outcome<()> {
+    fn drop_manifest(&mut self, tenant: &Tenant, hash: &[u8; 32]) -> Result<()> {
         let sql = "DELETE FROM manifests WHERE tenant = ?1 AND hash = ?2
                    AND NOT EXISTS (SELECT 1 FROM runs INDEXED BY runs_manifest WHERE tenant = ?1 AND manifest = ?2)";
         if self.change(sql, params![tenant.as_str(), hash])? > 0 {

@@ -1,4 +1,4 @@
-//! Erasing a tenant whole, in batches.
+//! Erasing a whole tenant, in batches.
 
 use rusqlite::params;
 use windlass_kernel::{RunId, Tenant};
@@ -9,10 +9,10 @@ use super::{
     prepared::Prepared,
     statements::SqliteRows,
 };
-use crate::rows::{Outcome, Reads};
+use crate::rows::{Reads, Result};
 
-/// Tables that are looked through in the order of their keys, because no index of theirs begins with the tenant: how a page of keys is read,
-/// and what is deleted for each key that is the tenant's.
+/// Tables that are read in the order of their keys, because none of their indexes begins with the tenant: how a page of keys is read, and
+/// what is deleted for each key of the tenant.
 const LOOKED_THROUGH: [(&str, &[&str]); 3] = [
     (
         "SELECT conversation, tenant = ?1 FROM conversations WHERE conversation > ?2 ORDER BY conversation LIMIT ?3",
@@ -25,7 +25,7 @@ const LOOKED_THROUGH: [(&str, &[&str]); 3] = [
     ("SELECT item, tenant = ?1 FROM items WHERE item > ?2 ORDER BY item LIMIT ?3", &["DELETE FROM items WHERE item = ?1"]),
 ];
 
-/// What goes with each run.
+/// The tables whose rows are deleted with each run.
 const OF_RUN: [&str; 6] = [
     "DELETE FROM stretches WHERE run = ?1",
     "DELETE FROM calls WHERE run = ?1",
@@ -35,7 +35,7 @@ const OF_RUN: [&str; 6] = [
     "DELETE FROM runs WHERE run = ?1",
 ];
 
-/// Tables that are found by the tenant: at most so many rows of each.
+/// Tables that are found by the tenant: at most this many rows of each.
 const BY_TENANT: [&str; 8] = [
     "DELETE FROM inbox WHERE n IN (SELECT n FROM inbox WHERE tenant = ?1 AND run IS NULL LIMIT ?2)",
     "DELETE FROM answers WHERE tenant = ?1 AND key IN (SELECT key FROM answers WHERE tenant = ?1 LIMIT ?2)",
@@ -47,13 +47,13 @@ const BY_TENANT: [&str; 8] = [
     "DELETE FROM tenants WHERE tenant = ?1 AND ?2 > 0",
 ];
 
-/// The runs, each table of `LOOKED_THROUGH`, and the rest.
+/// The stages: the runs, each table of `LOOKED_THROUGH`, and the rest.
 const LAST_STAGE: u8 = 1 + LOOKED_THROUGH.len() as u8;
 
 impl<P: Prepared> SqliteRows<P> {
-    /// Erases a batch of what a tenant has. What is deleted is overwritten.
-    pub(super) fn erase_tenant(&mut self, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Outcome<TenantErasure> {
-        // The runs that begin or end in this transaction are counted too, so that no content of an open run is deleted.
+    /// Erases a batch of a tenant's rows. What is deleted is overwritten.
+    pub(super) fn erase_tenant(&mut self, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Result<TenantErasure> {
+        // Runs that begin or end in this transaction count too, so that no content of an open run is deleted.
         let open = self.open_runs(tenant)?;
         if open > 0 {
             return Ok(TenantErasure::OpenRuns(open));
@@ -67,7 +67,7 @@ impl<P: Prepared> SqliteRows<P> {
         })
     }
 
-    fn erase_runs_of(&mut self, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Outcome<TenantErasure> {
+    fn erase_runs_of(&mut self, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Result<TenantErasure> {
         let sql = "SELECT run FROM runs INDEXED BY runs_manifest WHERE tenant = ?1 LIMIT ?2";
         let runs = self.all(sql, params![tenant.as_str(), as_limit(limit)], |row| id(row, 0, RunId::from_slice))?;
         for run in &runs {
@@ -84,7 +84,7 @@ impl<P: Prepared> SqliteRows<P> {
         from: &TenantCursor,
         limit: usize,
         (page, deletes): (&'static str, &'static [&'static str]),
-    ) -> Outcome<TenantErasure> {
+    ) -> Result<TenantErasure> {
         let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, bool>(1)?));
         let keys = self.all(page, params![tenant.as_str(), from.after, as_limit(limit)], read)?;
         let mut rows = 0;
@@ -99,7 +99,7 @@ impl<P: Prepared> SqliteRows<P> {
         Ok(TenantErasure::Erased { rows, next: Some(next) })
     }
 
-    fn erase_rest_of(&mut self, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Outcome<TenantErasure> {
+    fn erase_rest_of(&mut self, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Result<TenantErasure> {
         let mut rows = 0;
         for sql in BY_TENANT {
             rows += self.change(sql, params![tenant.as_str(), as_limit(limit)])? as u64;

@@ -1,15 +1,15 @@
-//! The part of migration 8 that SQL cannot say: keys of requests and claims that an earlier version stored in clear become hashes.
+//! The part of migration 8 that SQL can't express: keys of requests and claims that an earlier version stored in clear become hashes.
 
 use rusqlite::{Connection, params};
 use windlass_ports::codec::key_hash;
 
-/// The number of the migration that this belongs to.
+/// The number of that migration.
 pub(super) const MIGRATION: u32 = 8;
 
-/// Keys that are read before they are replaced.
+/// The number of keys that are read at once.
 const PAGE: i64 = 1_000;
 
-/// Replaces the keys of `runs` and `calls`, and fills `answers` from `clear_answers`. For the transaction of the migration.
+/// Replaces the keys of `runs` and `calls`, and fills `answers` from `clear_answers`, in the transaction of the migration.
 pub(super) fn hash_keys(connection: &Connection) -> rusqlite::Result<()> {
     hash_runs(connection)?;
     hash_calls(connection)?;

@@ -1,4 +1,4 @@
-//! The statements that lists are read with, in SQLite.
+//! The statements for lists, in SQLite.
 
 use bytes::Bytes;
 use rusqlite::{Row, params};
@@ -6,18 +6,18 @@ use windlass_kernel::{BoxId, ItemKind, RunId, Tenant};
 use windlass_ports::{AgentSummary, INSTRUCTION_BYTES_MAX, INSTRUCTION_ITEMS_MAX, RUNS_COUNTED_MAX, RunScan, RunSet};
 
 use super::{
-    columns::{count, limit as as_limit, time, word},
+    columns::{count, limit as as_limit, time, variant},
     prepared::Prepared,
     reads::{brief_columns, run, run_columns},
     statements::SqliteRows,
 };
-use crate::rows::{ListReads, Outcome, RunRow};
+use crate::rows::{ListReads, Result, RunRow};
 
-/// Above every run's id.
+/// Greater than every id of a run.
 const NO_BOUND: [u8; 17] = [0xff; 17];
 
 impl<P: Prepared> ListReads for SqliteRows<P> {
-    fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Outcome<Vec<RunRow>> {
+    fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Result<Vec<RunRow>> {
         let below = scan.below.as_ref().map_or(NO_BOUND.as_slice(), |run| RunId::as_bytes(run));
         let (tenant, limit) = (tenant.as_str(), as_limit(scan.limit));
         match &scan.set {
@@ -55,7 +55,7 @@ impl<P: Prepared> ListReads for SqliteRows<P> {
         }
     }
 
-    fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Outcome<Vec<AgentSummary>> {
+    fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Result<Vec<AgentSummary>> {
         // Each name is looked up as the next one in the index: what lies between two names is not read.
         let sql = "WITH RECURSIVE names (name) AS (
                        SELECT min(agent_name) FROM runs INDEXED BY runs_named
@@ -71,12 +71,12 @@ impl<P: Prepared> ListReads for SqliteRows<P> {
                            WHERE tenant = ?1 AND agent_name = name AND unlisted = 0 ORDER BY run DESC LIMIT 1)
                    FROM names WHERE name IS NOT NULL";
         let read = |row: &Row<'_>| {
-            Ok(AgentSummary { name: word(row, 0, |text| Some(text.into()))?, runs: count(row, 1)?, last_run_at: time(row, 2)? })
+            Ok(AgentSummary { name: variant(row, 0, |text| Some(text.into()))?, runs: count(row, 1)?, last_run_at: time(row, 2)? })
         };
         self.all(sql, params![tenant.as_str(), after, as_limit(limit), as_limit(RUNS_COUNTED_MAX)], read)
     }
 
-    fn instruction(&self, tenant: &Tenant, id: BoxId) -> Outcome<Option<Bytes>> {
+    fn instruction(&self, tenant: &Tenant, id: BoxId) -> Result<Option<Bytes>> {
         let sql = "SELECT CAST(substr(i.content, 1, ?3) AS BLOB) FROM (
                        SELECT item, position FROM box_rows WHERE box = ?1 AND position >= 0 ORDER BY position DESC LIMIT ?4
                    ) AS r CROSS JOIN items AS i ON i.item = r.item

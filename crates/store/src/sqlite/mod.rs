@@ -2,21 +2,21 @@
 
 mod aging;
 mod answers;
+mod checkpointer;
 mod columns;
 mod conversations;
 mod deltas;
 mod erase;
 mod erase_tenant;
-mod folding;
-mod gathering;
+mod group_commit;
 mod hash_keys;
+mod heartbeats;
 mod lists;
 mod open;
 mod prepared;
 mod readers;
 mod reads;
 mod requests;
-mod signs;
 mod statements;
 mod totals;
 mod truncation;
@@ -43,29 +43,29 @@ use crate::{
     rows::{Reads, Rows},
     verbs,
 };
-use folding::Folder;
+use checkpointer::CheckpointHandle;
 use readers::Readers;
 use statements::{Manifests, SqliteRows};
 use truncation::Truncation;
-use writer::{Seat, Writer};
+use writer::{Writer, WriterState};
 
-use signs::SignsOfLife;
+use heartbeats::Heartbeats;
 
 pub use open::{OpenError, create_private_folder};
 pub use vacuum::{Vacuumed, vacuum_sqlite};
 pub use views::SqliteViews;
 
-/// Connections beside the writer.
+/// Connections besides the writer's.
 const READERS: usize = 3;
 
-/// A store in a SQLite database. Dropping it writes what was sent, then frees the database for the next server.
+/// A store in a SQLite database. Dropping it writes what was sent, then unlocks the database for the next server.
 pub struct SqliteStore {
-    // Readers go first: the last connection to close folds the log back into the database, and that must be the writer's.
+    // Dropped first: the last connection to close makes a full checkpoint, and that must be the writer's.
     readers: Readers,
     writer: Writer,
-    signs: SignsOfLife,
+    heartbeats: Heartbeats,
     measured: Measured,
-    folder: Folder,
+    checkpoints: CheckpointHandle,
     truncation: Truncation,
     node: NodeId,
     id_key: [u8; 32],
@@ -73,13 +73,13 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the database, which is made with its folder if it is not there. It is refused, untouched, if another server has
-    /// it or if a newer version wrote it.
+    /// Opens the database. It is made with its folder if it does not exist. It is refused unchanged if another server has it open or a
+    /// newer version wrote it.
     pub fn open(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self, OpenError> {
         Self::open_with(path.as_ref(), options, None)
     }
 
-    /// The same, for a server that seals with these keys: it is refused if none of them opens the canary of the database.
+    /// Like `open`, for a server that seals with these keys: it is refused if none of them opens the canary of the database.
     pub fn open_sealed(path: impl AsRef<Path>, options: StoreOptions, keys: &dyn SealKeys) -> Result<Self, OpenError> {
         Self::open_with(path.as_ref(), options, Some(keys))
     }
@@ -89,18 +89,19 @@ impl SqliteStore {
         let manifests = Manifests::default();
         let failed = |error| OpenError::File { path: path.to_owned(), error };
         let (kept, index) = (manifests.clone(), opened.index.clone());
-        let (folder, truncation) = (opened.folding.folder(), opened.truncation.clone());
-        let seat = Seat { connection: opened.writer, node: opened.node, manifests, index: opened.index, truncation, lock: opened.lock };
+        let (checkpoints, truncation) = (opened.checkpointer.handle(), opened.truncation.clone());
+        let state =
+            WriterState { connection: opened.writer, node: opened.node, manifests, index: opened.index, truncation, lock: opened.lock };
         let measured = Measured::default();
-        let writer = Writer::start(seat, opened.folding, measured.clone()).map_err(failed)?;
+        let writer = Writer::start(state, opened.checkpointer, measured.clone()).map_err(failed)?;
         let rows = |connection| SqliteRows::new(connection, opened.node, kept.clone(), Some(index.clone()));
         let readers = Readers::new(opened.readers.into_iter().map(rows).collect());
         Ok(SqliteStore {
             readers,
             writer,
-            signs: opened.signs,
+            heartbeats: opened.heartbeats,
             measured,
-            folder,
+            checkpoints,
             truncation: opened.truncation,
             node: opened.node,
             id_key: opened.id_key,
@@ -108,17 +109,17 @@ impl SqliteStore {
         })
     }
 
-    /// Reports commits to this meter from here on.
+    /// Reports all later commits to this meter.
     pub fn measure(&self, meter: Arc<dyn Meter>) {
         self.measured.set(meter);
     }
 
-    /// This start of this process: no other ever has the same.
+    /// The number of this start of this process, which is never used again.
     pub fn node(&self) -> NodeId {
         self.node
     }
 
-    /// The secret by which ids that the API shows are computed.
+    /// The secret from which the ids in the API are computed.
     pub fn id_key(&self) -> [u8; 32] {
         self.id_key
     }
@@ -141,8 +142,8 @@ impl Store for SqliteStore {
         self.writer.write(move |rows| verbs::commit(rows, options, &guard, &commit)).await
     }
 
-    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
-        self.writer.write_later(move |rows| verbs::announce(rows, &words)).await
+    async fn announce(&self, batch: Announcement) -> Result<(), StoreError> {
+        self.writer.write_later(move |rows| verbs::announce(rows, &batch)).await
     }
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
@@ -159,8 +160,8 @@ impl Store for SqliteStore {
     }
 
     async fn beat(&self, _: NodeId, _: u64) -> Result<Vec<NodeId>, StoreError> {
-        // The process that has locked the file is the only one that lives.
-        self.signs.give();
+        // Only the process that has locked the file is alive.
+        self.heartbeats.record();
         Ok(Vec::new())
     }
 
@@ -218,11 +219,11 @@ impl Store for SqliteStore {
         if !self.truncation.is_due(now) {
             return Ok(());
         }
-        // Most of it is copied beside the writer, which is kept for the rest alone.
-        self.folder.fold().await;
+        // Most of it is copied beside the writer, which then is only delayed for the rest.
+        self.checkpoints.checkpoint().await;
         self.truncation.ask(now);
         self.writer.write(|_| Ok(())).await?;
-        // It empties the log after that commit and before this one.
+        // The writer empties the log after that commit and before this one.
         self.writer.write(|_| Ok(())).await
     }
 
@@ -253,13 +254,13 @@ impl Store for SqliteStore {
     }
 
     async fn flush_readers(&self) -> Result<(), StoreError> {
-        // Any commit writes them.
+        // Any commit writes the records.
         self.writer.write(|_| Ok(())).await
     }
 
     async fn lost_requests(&self, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, StoreError> {
         let found = self.readers.read(move |rows| rows.lost_requests(node, limit)).await?;
-        Ok(found.into_iter().map(|request| LostRequest { request, lost_at: self.signs.earlier }).collect())
+        Ok(found.into_iter().map(|request| LostRequest { request, lost_at: self.heartbeats.earlier }).collect())
     }
 
     async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError> {

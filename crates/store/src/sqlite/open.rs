@@ -1,4 +1,4 @@
-//! How a database is opened: locked, looked at, migrated, and refused if anything is not as it must be.
+//! Opening a database: it is locked, checked and migrated, and refused if a check fails.
 
 use std::{
     fs::{File, Permissions},
@@ -12,14 +12,14 @@ use rustix::fs::{FlockOperation, flock};
 use windlass_ports::{CanaryKey, NodeId, SealKeys};
 
 use super::{
+    checkpointer::Checkpointer,
     deltas::{self, Index},
-    folding::Folding,
     hash_keys,
-    signs::SignsOfLife,
+    heartbeats::Heartbeats,
     truncation::{Truncation, truncate},
 };
 
-/// Migrations in order; the number of the last one is the schema's version.
+/// Migrations in order. The number of the last one is the version of the schema.
 pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_init.sql"),
     include_str!("../../migrations/0002_conversations.sql"),
@@ -34,48 +34,49 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0011_id_key.sql"),
 ];
 
-/// The writer's page cache. What is not in it is in the system's, so a large one would only be counted twice.
+/// The writer's page cache. Pages that are not in it are in the cache of the operating system, so that a larger one would only hold them
+/// twice.
 const CACHE_KB: u32 = 4_096;
 
-/// More than there are statements, so that none is ever prepared twice.
+/// More than the number of statements, so that none is prepared twice.
 const STATEMENTS_MAX: usize = 128;
 
-/// How long a connection waits for a lock that a stranger's tool may hold.
+/// How long a connection waits for a lock that a tool of the operator may hold.
 pub(super) const BUSY_WAIT: Duration = Duration::from_secs(5);
 
 /// Why a database was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another server has it.
+    /// Another server has the database open.
     #[error("the database is in use by another server ({} is locked)", lock.display())]
     InUse {
         /// The lock file.
         lock: PathBuf,
     },
-    /// It was written by a newer version. Nothing was changed.
+    /// A newer version wrote the database. Nothing was changed.
     #[error("the database has schema version {found}; this server knows up to {known}")]
     Newer {
-        /// The version it has.
+        /// The version of the database.
         found: u32,
-        /// The version this server has.
+        /// The newest version that this server knows.
         known: u32,
     },
-    /// The database does not promise what it must.
+    /// A setting of the database makes durability impossible.
     #[error("the database answers {found:?} for {pragma}, and it must be {wanted:?}")]
     Pragma {
-        /// Which setting.
+        /// The name of the setting.
         pragma: &'static str,
-        /// What it must be.
+        /// The value that it must have.
         wanted: &'static str,
-        /// What it is.
+        /// The value that it has.
         found: String,
     },
     /// A file could not be made, opened or locked.
     #[error("{}: {error}", path.display())]
     File {
-        /// Which file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         error: std::io::Error,
     },
@@ -87,23 +88,23 @@ pub enum OpenError {
         "the database was rebuilt, but its write-ahead log could not be emptied: another process reads it; end that process, and vacuum again"
     )]
     LogIsRead,
-    /// SQLite itself refused.
+    /// SQLite reported an error.
     #[error("the database cannot be opened: {0}")]
     Sqlite(#[from] rusqlite::Error),
 }
 
-/// An opened database: the lock is held as long as this lives.
+/// An opened database. The lock is held as long as this lives.
 pub(super) struct Opened {
     pub(super) writer: Connection,
-    pub(super) folding: Folding,
+    pub(super) checkpointer: Checkpointer,
     pub(super) readers: Vec<Connection>,
     pub(super) node: NodeId,
     pub(super) id_key: [u8; 32],
-    /// Of the announced words.
+    /// The index of the deltas.
     pub(super) index: Index,
     pub(super) truncation: Truncation,
     pub(super) lock: File,
-    pub(super) signs: SignsOfLife,
+    pub(super) heartbeats: Heartbeats,
 }
 
 pub(super) fn open(path: &Path, readers: usize, keys: Option<&dyn SealKeys>) -> Result<Opened, OpenError> {
@@ -127,9 +128,9 @@ pub(super) fn open(path: &Path, readers: usize, keys: Option<&dyn SealKeys>) -> 
     let id_key = writer.query_row("SELECT key FROM id_key", [], |row| row.get(0))?;
     let readers = (0..readers).map(|_| reader(path)).collect::<Result<_, _>>()?;
     let index = deltas::scan(&writer)?;
-    let folding = Folding::start(path, &mut writer)?;
-    let signs = SignsOfLife::begin(&lock).map_err(|error| OpenError::File { path: beside(path, ".lock"), error })?;
-    Ok(Opened { writer, folding, readers, node, id_key, index, truncation, lock, signs })
+    let checkpointer = Checkpointer::start(path, &mut writer)?;
+    let heartbeats = Heartbeats::begin(&lock).map_err(|error| OpenError::File { path: beside(path, ".lock"), error })?;
+    Ok(Opened { writer, checkpointer, readers, node, id_key, index, truncation, lock, heartbeats })
 }
 
 /// Refuses a schema that this program does not know.
@@ -138,7 +139,7 @@ pub(super) fn check_version(found: u32) -> Result<(), OpenError> {
     if found > known { Err(OpenError::Newer { found, known }) } else { Ok(()) }
 }
 
-/// One server per database: the lock is the process's, so that it is gone with the process however that ends.
+/// One server per database. The lock belongs to the process, so that it ends with the process in any case.
 pub(super) fn lock(path: &Path) -> Result<File, OpenError> {
     let lock = beside(path, ".lock");
     let failed = |error: std::io::Error| OpenError::File { path: lock.clone(), error };
@@ -151,7 +152,7 @@ pub(super) fn lock(path: &Path) -> Result<File, OpenError> {
 }
 
 /// Makes the database and the files beside it readable for their owner alone. SQLite gives its log the mode of the database. Files of
-/// another user are left as they are: only their owner may change them.
+/// another user are left as they are, because only their owner may change them.
 fn make_private(path: &Path) -> Result<(), OpenError> {
     let failed = |error| OpenError::File { path: path.to_owned(), error };
     File::options().create(true).truncate(false).write(true).mode(0o600).open(path).map_err(failed)?;
@@ -174,7 +175,7 @@ fn make_private(path: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Makes a folder, and those above it that are missing, for their owner alone. Folders that are there stay as they are.
+/// Makes a folder and the missing ones above it, for their owner alone. Existing folders stay as they are.
 pub fn create_private_folder(folder: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
@@ -185,14 +186,14 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// The schema's version, found without touching a byte: 0 if there is no database yet.
+/// The version of the schema, found without changing a byte: 0 if there is no database yet.
 pub(super) fn look(path: &Path) -> Result<u32, OpenError> {
     let has_content = |path: &Path| std::fs::metadata(path).is_ok_and(|found| found.len() > 0);
     if !has_content(path) {
         return Ok(0);
     }
-    // A log that was left behind may hold the version, so it is read too. Without one the file is declared immutable:
-    // SQLite then makes no log and no index beside it.
+    // A log that a crash left may have the version, so it is read too. Without a log the file is opened as immutable, so that SQLite makes
+    // no log and no index beside it.
     let is_settled = !has_content(&beside(path, "-wal"));
     let uri = format!("file:{}?mode=ro{}", percent_encoded(path), if is_settled { "&immutable=1" } else { "" });
     let connection = Connection::open_with_flags(uri, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI)?;
@@ -223,16 +224,16 @@ pub(super) fn set_up(connection: &Connection) -> Result<(), OpenError> {
     must_be(connection, "synchronous", "2")
 }
 
-/// What every connection needs to prepare each statement once.
+/// Settings that let every connection prepare each statement only once.
 fn steady(connection: &Connection) -> Result<(), OpenError> {
     connection.busy_timeout(BUSY_WAIT)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    // Without this the planner looks at bound values, and prepares some statements anew at every use.
+    // Without this the planner looks at bound values, and prepares some statements again at every use.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
 
-/// A database that does not flush, or does not log, keeps none of the promises: better none than that one.
+/// Refuses a database that does not flush or does not log, because it would lose commits.
 fn must_be(connection: &Connection, pragma: &'static str, wanted: &'static str) -> Result<(), OpenError> {
     let found: rusqlite::types::Value = connection.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get(0))?;
     let found = match found {
@@ -265,8 +266,8 @@ fn migrate_in_transaction(connection: &mut Connection) -> Result<(), OpenError> 
     Ok(transaction.commit()?)
 }
 
-/// Refuses keys that do not open what is sealed in the database. The first server leaves a canary for the next ones, and one whose key has
-/// replaced another seals it anew.
+/// Refuses keys that don't open what is sealed in the database. The first server stores a canary for the next ones, and a server with a new
+/// current key replaces it.
 fn check_canary(connection: &mut Connection, keys: &dyn SealKeys) -> Result<(), OpenError> {
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let canary: Option<String> = transaction.query_row("SELECT sealed FROM seal_canary", [], |row| row.get(0)).optional()?;
@@ -277,7 +278,7 @@ fn check_canary(connection: &mut Connection, keys: &dyn SealKeys) -> Result<(), 
     Ok(transaction.commit()?)
 }
 
-/// Empties a log that a crash left behind: what was erased before it may stand there. If another process reads it, the sweep tries again.
+/// Empties a log that a crash left, because erased content may be in it. If another process reads the log, the sweep tries again.
 fn empty_log(connection: &Connection) -> Result<Truncation, OpenError> {
     let truncation = Truncation::default();
     if !truncate(connection, Duration::ZERO)? {
@@ -286,7 +287,7 @@ fn empty_log(connection: &Connection) -> Result<Truncation, OpenError> {
     Ok(truncation)
 }
 
-/// A new start of a process is a new owner, so every earlier one is dead at once.
+/// A new start of a process is a new owner. All earlier ones are dead, because only one process can have the database.
 fn begin_node(connection: &Connection) -> Result<NodeId, OpenError> {
     connection.execute("INSERT INTO nodes (started_at) VALUES (unixepoch() * 1000)", [])?;
     Ok(NodeId(connection.last_insert_rowid().unsigned_abs()))
@@ -306,7 +307,7 @@ mod tests {
     #[test]
     fn a_setting_that_reads_back_otherwise_is_refused() {
         let connection = Connection::open_in_memory().unwrap();
-        // A database in memory cannot keep a log.
+        // A database in memory can't have a log.
         assert!(matches!(set_up(&connection), Err(OpenError::Pragma { pragma: "journal_mode", .. })));
         connection.execute_batch("PRAGMA synchronous = OFF").unwrap();
         assert!(matches!(must_be(&connection, "synchronous", "2"), Err(OpenError::Pragma { pragma: "synchronous", .. })));

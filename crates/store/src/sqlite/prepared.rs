@@ -1,4 +1,4 @@
-//! Where prepared statements come from: every SQL text is prepared once per connection.
+//! Prepared statements: every SQL text is prepared once per connection.
 
 use std::{
     cell::RefCell,
@@ -11,14 +11,14 @@ use rusqlite::{Connection, PrepFlags, Result, Statement};
 pub(super) trait Prepared {
     fn connection(&self) -> &Connection;
 
-    /// Uses the statement of a text. While it is used no other is.
+    /// Uses the statement of a text. No other statement may be used meanwhile.
     fn with<T>(&self, sql: &'static str, ask: impl FnOnce(&mut Statement<'_>) -> Result<T>) -> Result<T>;
 
-    /// Forgets what statements were told: the last content can be large.
-    fn rest(&self);
+    /// Clears the bound values of the statements, because the last content can be large.
+    fn clear_bindings(&self);
 }
 
-/// A connection that goes from thread to thread has only what it keeps by itself.
+/// A connection that moves between threads uses its own statement cache.
 impl Prepared for Connection {
     fn connection(&self) -> &Connection {
         self
@@ -28,24 +28,24 @@ impl Prepared for Connection {
         ask(&mut *self.prepare_cached(sql)?)
     }
 
-    fn rest(&self) {}
+    fn clear_bindings(&self) {}
 }
 
-/// A connection that stays where it is, and a statement for each place in the code. Finding one by where its text stands costs
-/// next to nothing; by the text itself, as the connection would, a twentieth of what the writer does.
-pub(super) struct Kept<'c> {
+/// A connection that stays in one thread, with a statement for each place in the code. Finding a statement by the address of its text costs
+/// next to nothing; by the text itself, as the connection's own cache does, it takes a twentieth of the writer's time.
+pub(super) struct StatementCache<'c> {
     connection: &'c Connection,
     /// By address and length of the text.
     statements: RefCell<BTreeMap<(usize, usize), Statement<'c>>>,
 }
 
-impl<'c> Kept<'c> {
+impl<'c> StatementCache<'c> {
     pub(super) fn over(connection: &'c Connection) -> Self {
-        Kept { connection, statements: RefCell::default() }
+        StatementCache { connection, statements: RefCell::default() }
     }
 }
 
-impl Prepared for Kept<'_> {
+impl Prepared for StatementCache<'_> {
     fn connection(&self) -> &Connection {
         self.connection
     }
@@ -59,7 +59,7 @@ impl Prepared for Kept<'_> {
         ask(statement)
     }
 
-    fn rest(&self) {
+    fn clear_bindings(&self) {
         self.statements.borrow_mut().values_mut().for_each(Statement::clear_bindings);
     }
 }

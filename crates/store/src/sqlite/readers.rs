@@ -1,7 +1,7 @@
-//! Readers beside the writer: each answer is one short read transaction.
+//! Readers: connections besides the writer's. Each answer is one short read transaction.
 //!
-//! An answer is read where it is asked, without a thread in between: it takes microseconds from the page cache, and handing it
-//! over would cost more than reading it. What is long is read page by page.
+//! A read happens on the caller's thread: it takes microseconds from the page cache, and handing it over to another thread would cost more.
+//! Long reads are made page by page.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -12,9 +12,9 @@ use tokio::sync::Semaphore;
 use windlass_ports::StoreError;
 
 use super::{columns::fault, statements::SqliteRows};
-use crate::rows::Outcome;
+use crate::rows::Result;
 
-/// The connections, and who may have one.
+/// The connections, and permits for them.
 pub(super) struct Readers {
     places: Semaphore,
     free: Mutex<Vec<SqliteRows>>,
@@ -26,11 +26,11 @@ impl Readers {
         Readers { places: Semaphore::new(connections.len()), free: Mutex::new(connections) }
     }
 
-    /// Asks in one read transaction, so that what is read together fits together.
-    pub(super) async fn read<T>(&self, question: impl FnOnce(&SqliteRows) -> Outcome<T>) -> Outcome<T> {
+    /// Runs a read in one transaction, so that all its rows are of one snapshot.
+    pub(super) async fn read<T>(&self, question: impl FnOnce(&SqliteRows) -> Result<T>) -> Result<T> {
         let _place = self.places.acquire().await.map_err(|_| gone())?;
         let mut rows = self.lock().pop().ok_or_else(gone)?;
-        // A panic in one answer must not take a connection away from all the others.
+        // A panic in one read must not take a connection away from all others.
         let answered = catch_unwind(AssertUnwindSafe(|| rows.begin_reading().map_err(fault).and_then(|()| question(&rows))));
         rows.roll_back();
         self.lock().push(rows);

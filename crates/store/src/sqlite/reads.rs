@@ -11,15 +11,15 @@ use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, MessageStatus,
 
 use super::{
     columns::{
-        agent, bytes, count, id, int, limit as as_limit, maybe_call, maybe_epoch, maybe_id, maybe_time, maybe_word, small, time, word,
+        agent, bytes, count, id, int, limit as as_limit, maybe_call, maybe_epoch, maybe_id, maybe_time, maybe_variant, small, time, variant,
     },
     prepared::Prepared,
     statements::SqliteRows,
 };
 use crate::{
-    rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Outcome, Reads, RunBrief, RunRow, Segment},
+    journal_batch::{JournalBatch, unpack},
+    rows::{BoxRow, CallRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Reads, Result, RunBrief, RunRow, Segment},
     spelling,
-    stretch::{Stretch, unpack},
 };
 
 macro_rules! brief_columns {
@@ -56,7 +56,7 @@ macro_rules! call_columns {
 
 fn head(row: &Row<'_>) -> rusqlite::Result<HeadRow> {
     Ok(HeadRow {
-        status: word(row, 0, HeadStatus::parse)?,
+        status: variant(row, 0, HeadStatus::parse)?,
         epoch: Epoch(count(row, 1)?),
         seq: Seq(count(row, 2)?),
         run: maybe_id(row, 3, RunId::from_slice)?,
@@ -76,9 +76,9 @@ fn brief(row: &Row<'_>) -> rusqlite::Result<RunBrief> {
     Ok(RunBrief {
         run: id(row, 0, RunId::from_slice)?,
         agent: agent(row, 1)?,
-        agent_name: maybe_word(row, 7, |text| Some(text.into()))?,
+        agent_name: maybe_variant(row, 7, |text| Some(text.into()))?,
         ordinal: count(row, 3)?,
-        status: word(row, 4, RunStatus::parse)?,
+        status: variant(row, 4, RunStatus::parse)?,
         epoch: maybe_epoch(row, 5)?,
         message: MessageId(count(row, 6)?),
     })
@@ -87,7 +87,7 @@ fn brief(row: &Row<'_>) -> rusqlite::Result<RunBrief> {
 pub(super) fn run(row: &Row<'_>) -> rusqlite::Result<RunRow> {
     Ok(RunRow {
         brief: brief(row)?,
-        kind: word(row, 8, MessageKind::parse)?,
+        kind: variant(row, 8, MessageKind::parse)?,
         dedupe: row.get(9)?,
         manifest: bytes(row, 10)?,
         context: id(row, 11, BoxId::from_slice)?,
@@ -116,14 +116,14 @@ fn lineage(row: &Row<'_>, at: usize) -> rusqlite::Result<Lineage> {
 
 fn message(row: &Row<'_>) -> rusqlite::Result<(MessageId, MessageRow)> {
     let message = MessageRow {
-        kind: word(row, 1, MessageKind::parse)?,
-        status: word(row, 2, MessageStatus::parse)?,
+        kind: variant(row, 1, MessageKind::parse)?,
+        status: variant(row, 2, MessageStatus::parse)?,
         run: maybe_id(row, 3, RunId::from_slice)?,
         epoch: maybe_epoch(row, 4)?,
         call: maybe_call(row, 5)?,
         item: maybe_id(row, 6, ItemId::from_slice)?,
-        outcome: maybe_word(row, 7, TaskStatus::parse)?,
-        after: maybe_word(row, 8, spelling::parse_after)?,
+        outcome: maybe_variant(row, 7, TaskStatus::parse)?,
+        after: maybe_variant(row, 8, spelling::parse_after)?,
         source: row.get(9)?,
         reason: row.get(10)?,
         created_at: time(row, 11)?,
@@ -138,10 +138,10 @@ fn call(row: &Row<'_>) -> rusqlite::Result<CallRow> {
         run: id(row, 2, RunId::from_slice)?,
         call: CallNumber(small(row, 3)?),
         iteration: small(row, 4)?,
-        tool: word(row, 5, |text| Some(text.into()))?,
-        route: word(row, 6, spelling::parse_route)?,
-        effect: word(row, 7, spelling::parse_effect)?,
-        status: word(row, 8, CallStatus::parse)?,
+        tool: variant(row, 5, |text| Some(text.into()))?,
+        route: variant(row, 6, spelling::parse_route)?,
+        effect: variant(row, 7, spelling::parse_effect)?,
+        status: variant(row, 8, CallStatus::parse)?,
         created_at: time(row, 9)?,
         deadline: time(row, 10)?,
         item: id(row, 11, ItemId::from_slice)?,
@@ -157,7 +157,7 @@ fn call(row: &Row<'_>) -> rusqlite::Result<CallRow> {
 fn item(row: &Row<'_>, at: usize) -> rusqlite::Result<ItemRow> {
     Ok(ItemRow {
         id: id(row, at, ItemId::from_slice)?,
-        kind: word(row, at + 1, ItemKind::parse)?,
+        kind: variant(row, at + 1, ItemKind::parse)?,
         hash: bytes(row, at + 2)?,
         content: row.get::<_, Vec<u8>>(at + 3)?.into(),
     })
@@ -168,7 +168,7 @@ fn found_box(row: &Row<'_>) -> rusqlite::Result<BoxRow> {
     let length: Option<u32> = row.get(3)?;
     Ok(BoxRow {
         id: id(row, 0, BoxId::from_slice)?,
-        tenant: word(row, 1, |text| Some(text.into()))?,
+        tenant: variant(row, 1, |text| Some(text.into()))?,
         parent: parent.zip(length).map(|(id, length)| BoxRange { id, length }),
         depth: small(row, 4)?,
         inherited: small(row, 5)?,
@@ -176,43 +176,43 @@ fn found_box(row: &Row<'_>) -> rusqlite::Result<BoxRow> {
     })
 }
 
-fn packed(row: &Row<'_>) -> rusqlite::Result<(Stretch, String)> {
-    let stretch = Stretch { first: count(row, 0)?, epoch: maybe_epoch(row, 1)?, at: time(row, 2)?, version: row.get(3)? };
-    Ok((stretch, row.get(4)?))
+fn packed(row: &Row<'_>) -> rusqlite::Result<(JournalBatch, String)> {
+    let journal_batch = JournalBatch { first: count(row, 0)?, epoch: maybe_epoch(row, 1)?, at: time(row, 2)?, version: row.get(3)? };
+    Ok((journal_batch, row.get(4)?))
 }
 
 impl<P: Prepared> Reads for SqliteRows<P> {
-    fn head(&self, agent: &AgentKey) -> Outcome<Option<HeadRow>> {
+    fn head(&self, agent: &AgentKey) -> Result<Option<HeadRow>> {
         let sql = "SELECT status, epoch, seq, run, owner, waiting, deadline, wake_at, pending, queued, runs, local, quarantined
                    FROM heads WHERE tenant = ?1 AND agent = ?2";
         self.one(sql, params![agent.tenant.as_str(), agent.agent.as_str()], head)
     }
 
-    fn run(&self, id: RunId) -> Outcome<Option<RunRow>> {
+    fn run(&self, id: RunId) -> Result<Option<RunRow>> {
         self.one(concat!("SELECT ", run_columns!(), " FROM runs WHERE run = ?1"), [id.as_bytes()], run)
     }
 
-    fn run_brief(&self, id: RunId) -> Outcome<Option<RunBrief>> {
+    fn run_brief(&self, id: RunId) -> Result<Option<RunBrief>> {
         self.one(concat!("SELECT ", brief_columns!(), " FROM runs WHERE run = ?1"), [id.as_bytes()], brief)
     }
 
-    fn run_by_dedupe(&self, tenant: &Tenant, key: &str) -> Outcome<Option<RunBrief>> {
+    fn run_by_dedupe(&self, tenant: &Tenant, key: &str) -> Result<Option<RunBrief>> {
         let sql = concat!("SELECT ", brief_columns!(), " FROM runs WHERE tenant = ?1 AND dedupe = ?2");
         self.one(sql, params![tenant.as_str(), key], brief)
     }
 
-    fn run_taking(&self, tenant: &Tenant, run: RunId) -> Outcome<Option<RunBrief>> {
+    fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunBrief>> {
         let sql = concat!("SELECT ", brief_columns!(), " FROM runs WHERE tenant = ?1 AND takes = ?2");
         self.one(sql, params![tenant.as_str(), run.as_bytes()], brief)
     }
 
-    fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Outcome<Option<RunRow>> {
+    fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunRow>> {
         let sql =
             concat!("SELECT ", run_columns!(), " FROM runs WHERE tenant = ?1 AND agent = ?2 AND ordinal >= ?3 ORDER BY ordinal LIMIT 1");
         self.one(sql, params![agent.tenant.as_str(), agent.agent.as_str(), int(ordinal)], run)
     }
 
-    fn next_queued(&self, agent: &AgentKey, above: u64) -> Outcome<Option<RunBrief>> {
+    fn next_queued(&self, agent: &AgentKey, above: u64) -> Result<Option<RunBrief>> {
         let sql = concat!(
             "SELECT ",
             brief_columns!(),
@@ -221,12 +221,12 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         self.one(sql, params![agent.tenant.as_str(), agent.agent.as_str(), int(above)], brief)
     }
 
-    fn lineage(&self, run: RunId) -> Outcome<Option<Lineage>> {
+    fn lineage(&self, run: RunId) -> Result<Option<Lineage>> {
         let sql = "SELECT trace, parent_step, source, depth FROM runs WHERE run = ?1";
         self.one(sql, [run.as_bytes()], |row| lineage(row, 0))
     }
 
-    fn manifest(&self, tenant: &Tenant, hash: &[u8; 32]) -> Outcome<Option<Arc<Manifest>>> {
+    fn manifest(&self, tenant: &Tenant, hash: &[u8; 32]) -> Result<Option<Arc<Manifest>>> {
         if let Some(known) = self.decoded(hash) {
             return Ok(Some(known));
         }
@@ -239,48 +239,48 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         Ok(Some(manifest))
     }
 
-    fn open_runs(&self, tenant: &Tenant) -> Outcome<u32> {
+    fn open_runs(&self, tenant: &Tenant) -> Result<u32> {
         let found = self.one("SELECT open FROM tenants WHERE tenant = ?1", [tenant.as_str()], |row| small(row, 0))?;
         Ok(found.unwrap_or(0).saturating_add_signed(self.opened(tenant)))
     }
 
-    fn journal(&self, run: RunId, from: u64, limit: usize) -> Outcome<Vec<JournalRow>> {
-        // The first stretch may have begun before.
+    fn journal(&self, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalRow>> {
+        // The first batch of events may begin before the first event of the page.
         let sql = "SELECT first, epoch, at, version, events FROM stretches
                    WHERE run = ?1 AND first >= coalesce((SELECT max(first) FROM stretches WHERE run = ?1 AND first <= ?2), ?2)
                    ORDER BY first LIMIT ?3";
-        let stretches = self.all(sql, params![run.as_bytes(), int(from), as_limit(limit)], packed)?;
-        let mut events = Vec::with_capacity(stretches.len() * 2);
-        for (stretch, list) in stretches {
-            events.extend(unpack(&stretch, &list)?.into_iter().filter(|row| row.number >= from));
+        let journal_batches = self.all(sql, params![run.as_bytes(), int(from), as_limit(limit)], packed)?;
+        let mut events = Vec::with_capacity(journal_batches.len() * 2);
+        for (journal_batch, list) in journal_batches {
+            events.extend(unpack(&journal_batch, &list)?.into_iter().filter(|row| row.number >= from));
         }
         events.truncate(limit);
         Ok(events)
     }
 
-    fn deltas(&self, run: RunId) -> Outcome<Vec<DeltaRow>> {
+    fn deltas(&self, run: RunId) -> Result<Vec<DeltaRow>> {
         self.read_deltas(run)
     }
 
-    fn message(&self, agent: &AgentKey, id: MessageId) -> Outcome<Option<MessageRow>> {
+    fn message(&self, agent: &AgentKey, id: MessageId) -> Result<Option<MessageRow>> {
         let sql = concat!("SELECT ", message_columns!(), " FROM inbox i WHERE n = ?3 AND tenant = ?1 AND agent = ?2");
         let found = self.one(sql, params![agent.tenant.as_str(), agent.agent.as_str(), int(id.0)], message)?;
         Ok(found.map(|(_, row)| row))
     }
 
-    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind) -> Outcome<Option<MessageId>> {
+    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind) -> Result<Option<MessageId>> {
         let sql = "SELECT n FROM inbox WHERE run = ?1 AND call = ?2 AND kind = ?3";
         self.one(sql, params![run.as_bytes(), call.0, kind.as_str()], |row| Ok(MessageId(count(row, 0)?)))
     }
 
-    fn last_message(&self, agent: &AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber>) -> Outcome<Option<MessageId>> {
+    fn last_message(&self, agent: &AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber>) -> Result<Option<MessageId>> {
         let sql = "SELECT n FROM inbox INDEXED BY inbox_run
                    WHERE tenant = ?1 AND agent = ?2 AND run = ?3 AND kind = ?4 AND call IS ?5 ORDER BY n DESC LIMIT 1";
         let params = params![agent.tenant.as_str(), agent.agent.as_str(), run.as_bytes(), kind.as_str(), call.map(|call| call.0)];
         self.one(sql, params, |row| Ok(MessageId(count(row, 0)?)))
     }
 
-    fn pending(&self, agent: &AgentKey) -> Outcome<Vec<(MessageId, MessageRow)>> {
+    fn pending(&self, agent: &AgentKey) -> Result<Vec<(MessageId, MessageRow)>> {
         let sql = concat!(
             "SELECT ",
             message_columns!(),
@@ -289,7 +289,7 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         self.all(sql, params![agent.tenant.as_str(), agent.agent.as_str()], message)
     }
 
-    fn inbox(&self, agent: &AgentKey, page: Page) -> Outcome<Vec<(MessageId, MessageRow)>> {
+    fn inbox(&self, agent: &AgentKey, page: Page) -> Result<Vec<(MessageId, MessageRow)>> {
         let key = (agent.tenant.as_str(), agent.agent.as_str());
         let sql = "SELECT r.ordinal FROM inbox i JOIN runs r ON r.run = i.run WHERE i.n = ?3 AND i.tenant = ?1 AND i.agent = ?2";
         let ordinal = self.one(sql, params![key.0, key.1, int(page.after)], |row| row.get::<_, i64>(0))?;
@@ -302,7 +302,7 @@ impl<P: Prepared> Reads for SqliteRows<P> {
             );
             found = self.all(sql, params![key.0, key.1, int(page.after), as_limit(page.limit)], message)?;
         }
-        // Told by run, in the order of the runs: then every page is a walk over two indexes.
+        // Read run by run, in the order of the runs: then every page is a scan of two indexes.
         let sql = concat!(
             "SELECT ",
             message_columns!(),
@@ -316,29 +316,29 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         Ok(found)
     }
 
-    fn call(&self, run: RunId, number: CallNumber) -> Outcome<Option<CallRow>> {
+    fn call(&self, run: RunId, number: CallNumber) -> Result<Option<CallRow>> {
         let sql = concat!("SELECT ", call_columns!(), " FROM calls AS c WHERE c.run = ?1 AND c.call = ?2");
         self.one(sql, params![run.as_bytes(), number.0], call)
     }
 
-    fn calls(&self, run: RunId, from: CallNumber, limit: usize) -> Outcome<Vec<CallRow>> {
+    fn calls(&self, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallRow>> {
         let sql = concat!("SELECT ", call_columns!(), " FROM calls AS c WHERE c.run = ?1 AND c.call >= ?2 ORDER BY c.call LIMIT ?3");
         self.all(sql, params![run.as_bytes(), from.0, as_limit(limit)], call)
     }
 
-    fn open_calls(&self, run: RunId) -> Outcome<Vec<CallNumber>> {
+    fn open_calls(&self, run: RunId) -> Result<Vec<CallNumber>> {
         let sql = "SELECT call FROM calls WHERE run = ?1 AND status <> 'applied' AND status <> 'expired' AND status <> 'dropped'";
         self.all(sql, [run.as_bytes()], |row| Ok(CallNumber(small(row, 0)?)))
     }
 
-    fn claims(&self, run: RunId) -> Outcome<Vec<(CallNumber, Timestamp)>> {
-        // A long run has many calls, of which few are held.
+    fn claims(&self, run: RunId) -> Result<Vec<(CallNumber, Timestamp)>> {
+        // A long run has many calls, of which few are claimed.
         let sql = "SELECT call, lease_until FROM calls INDEXED BY calls_claimed WHERE run = ?1 AND status = 'claimed' ORDER BY call";
         self.all(sql, [run.as_bytes()], |row| Ok((CallNumber(small(row, 0)?), time(row, 1)?)))
     }
 
-    fn waiting_calls(&self, tenant: &Tenant, tool: &ToolName, now: Timestamp, limit: usize) -> Outcome<Vec<CallRow>> {
-        // CROSS JOIN keeps the order of the loops: the line of waiting calls first, then each one's head.
+    fn waiting_calls(&self, tenant: &Tenant, tool: &ToolName, now: Timestamp, limit: usize) -> Result<Vec<CallRow>> {
+        // CROSS JOIN keeps the order of the loops: the waiting calls in their order first, then the head of each one.
         let sql = concat!(
             "SELECT ",
             call_columns!(),
@@ -350,33 +350,33 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         self.all(sql, params![tenant.as_str(), tool.as_str(), now.0, as_limit(limit)], call)
     }
 
-    fn calls_by_key(&self, tenant: &Tenant, key: &str) -> Outcome<Vec<CallRow>> {
+    fn calls_by_key(&self, tenant: &Tenant, key: &str) -> Result<Vec<CallRow>> {
         let sql = concat!("SELECT ", call_columns!(), " FROM calls AS c WHERE c.tenant = ?1 AND c.claim_key = ?2 ORDER BY c.run, c.call");
         self.all(sql, params![tenant.as_str(), key], call)
     }
 
-    fn item(&self, tenant: &Tenant, id: ItemId) -> Outcome<Option<ItemRow>> {
+    fn item(&self, tenant: &Tenant, id: ItemId) -> Result<Option<ItemRow>> {
         let sql = "SELECT item, kind, hash, content FROM items WHERE item = ?1 AND tenant = ?2";
         self.one(sql, params![id.as_bytes(), tenant.as_str()], |row| item(row, 0))
     }
 
-    fn find_box(&self, id: BoxId) -> Outcome<Option<BoxRow>> {
+    fn find_box(&self, id: BoxId) -> Result<Option<BoxRow>> {
         let sql = "SELECT box, tenant, parent, parent_length, depth, inherited, shared FROM boxes WHERE box = ?1";
         self.one(sql, [id.as_bytes()], found_box)
     }
 
-    fn box_length(&self, id: BoxId) -> Outcome<u32> {
+    fn box_length(&self, id: BoxId) -> Result<u32> {
         let sql = "SELECT max(position) + 1 FROM box_rows WHERE box = ?1 AND position >= 0";
         let found = self.one(sql, [id.as_bytes()], |row| row.get::<_, Option<u32>>(0))?;
         Ok(found.flatten().unwrap_or(0))
     }
 
-    fn box_item_ids(&self, id: BoxId, below: u32) -> Outcome<Vec<ItemId>> {
+    fn box_item_ids(&self, id: BoxId, below: u32) -> Result<Vec<ItemId>> {
         let sql = "SELECT item FROM box_rows WHERE box = ?1 AND position < ?2 ORDER BY position";
         self.all(sql, params![id.as_bytes(), below], |row| super::columns::id(row, 0, ItemId::from_slice))
     }
 
-    fn content_bytes(&self, segments: &[Segment]) -> Outcome<u64> {
+    fn content_bytes(&self, segments: &[Segment]) -> Result<u64> {
         let sql = "SELECT coalesce(sum(length(i.content)), 0) FROM box_rows AS r JOIN items AS i ON i.item = r.item
                    WHERE r.box = ?1 AND r.position >= ?2 AND r.position < ?3";
         let mut bytes = 0;
@@ -386,24 +386,24 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         Ok(bytes)
     }
 
-    fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Outcome<Vec<(i64, ItemRow)>> {
-        // A left join, so that an item that is gone is an error and not a gap.
+    fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Result<Vec<(i64, ItemRow)>> {
+        // A left join, so that a missing item is an error and not a gap.
         let sql = "SELECT r.position, i.item, i.kind, i.hash, i.content FROM box_rows AS r LEFT JOIN items AS i ON i.item = r.item
                    WHERE r.box = ?1 AND r.position >= ?2 AND r.position < ?3 ORDER BY r.position LIMIT ?4";
         self.all(sql, params![id.as_bytes(), from, below, as_limit(limit)], |row| Ok((row.get(0)?, item(row, 1)?)))
     }
 
-    fn due(&self, now: Timestamp, limit: usize) -> Outcome<Vec<AgentKey>> {
+    fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<AgentKey>> {
         let sql = "SELECT tenant, agent FROM heads INDEXED BY heads_due WHERE wake_at <= ?1 ORDER BY wake_at, tenant, agent LIMIT ?2";
         self.all(sql, params![now.0, as_limit(limit)], |row| agent(row, 0))
     }
 
-    fn lives(&self, node: NodeId) -> Outcome<bool> {
+    fn lives(&self, node: NodeId) -> Result<bool> {
         Ok(node == self.node)
     }
 
-    fn orphans(&self, node: NodeId, after: Option<&AgentKey>, limit: usize) -> Outcome<Vec<AgentKey>> {
-        // No agent has an empty name, so the first page begins after that.
+    fn orphans(&self, node: NodeId, after: Option<&AgentKey>, limit: usize) -> Result<Vec<AgentKey>> {
+        // No agent has an empty name, so that the first page begins after the empty name.
         let (tenant, name) = after.map_or(("", ""), |after| (after.tenant.as_str(), after.agent.as_str()));
         let sql = "SELECT tenant, agent FROM heads
                    WHERE (tenant, agent) > (?1, ?2) AND quarantined IS NULL AND owner IS NOT ?3
@@ -412,7 +412,7 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         self.all(sql, params![tenant, name, int(node.0), as_limit(limit)], |row| agent(row, 0))
     }
 
-    fn outbox(&self, limit: usize) -> Outcome<Vec<OutboxRow>> {
+    fn outbox(&self, limit: usize) -> Result<Vec<OutboxRow>> {
         let sql = "SELECT n, tenant, agent, run, first, count FROM outbox ORDER BY n LIMIT ?1";
         self.all(sql, [as_limit(limit)], |row| {
             Ok(OutboxRow {

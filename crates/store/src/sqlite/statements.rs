@@ -1,4 +1,4 @@
-//! A connection that knows our statements.
+//! A connection with its statements, and the state of its open transaction.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,37 +10,37 @@ use windlass_kernel::{Manifest, Tenant};
 use windlass_ports::NodeId;
 
 use super::{
+    checkpointer::Checkpointer,
     columns::fault,
     deltas::{Deltas, Index},
-    folding::Folding,
     prepared::Prepared,
     truncation::Truncation,
 };
-use crate::rows::{Outcome, is_missing};
+use crate::rows::{Result, missing_row};
 
-/// Decoded manifests that are kept at the most; there are few, and all runs of an agent share one.
+/// The most decoded manifests in the cache. There are few, and all runs of an agent share one.
 const MANIFESTS_MAX: usize = 256;
 
-/// Hashes that are remembered as stored; one that was forgotten is only stored in vain.
+/// The number of hashes that are remembered as stored. A forgotten one only causes an unnecessary write.
 const KNOWN_MAX: usize = 4_096;
 
-/// Decoded manifests, shared by all connections.
+/// The cache of decoded manifests, shared by all connections.
 pub(super) type Manifests = Arc<Mutex<BTreeMap<[u8; 32], Arc<Manifest>>>>;
 
 pub(super) struct SqliteRows<P = Connection> {
     prepared: P,
-    /// This start of this process.
+    /// The number of this start of this process.
     pub(super) node: NodeId,
     manifests: Manifests,
     /// Tenants and hashes whose manifest is on disk.
     known: BTreeSet<(Tenant, [u8; 32])>,
     /// Tenants and hashes whose manifest is in the open transaction.
     staged: Vec<(Tenant, [u8; 32])>,
-    /// What the open transaction does to the counts of open runs. Every run changes its tenant's twice, so a group writes the sum.
+    /// What the open transaction adds to the counts of open runs. Every run changes its tenant's count twice, so a group writes the sum.
     opened: BTreeMap<Tenant, i32>,
-    /// Who has which rows of the log of announced words.
+    /// The index of the deltas.
     pub(super) deltas: Deltas,
-    /// Of the write-ahead log.
+    /// Whether the write-ahead log has to be emptied.
     pub(super) truncation: Truncation,
 }
 
@@ -58,8 +58,8 @@ impl<P: Prepared> SqliteRows<P> {
         self.execute("BEGIN DEFERRED", []).map(drop)
     }
 
-    /// Goes on reading, from what was committed by now. False for a writer: it sees everything there is.
-    pub(super) fn look_anew(&self) -> rusqlite::Result<bool> {
+    /// Begins a new snapshot, with everything that is committed by now. False for a writer, which always sees everything.
+    pub(super) fn begin_new_snapshot(&self) -> rusqlite::Result<bool> {
         if !self.connection().is_readonly("main")? {
             return Ok(false);
         }
@@ -67,7 +67,7 @@ impl<P: Prepared> SqliteRows<P> {
         self.begin_reading().map(|()| true)
     }
 
-    pub(super) fn commit(&mut self) -> Outcome<()> {
+    pub(super) fn commit(&mut self) -> Result<()> {
         let count = "INSERT INTO tenants (tenant, open) VALUES (?1, max(?2, 0)) ON CONFLICT (tenant) DO UPDATE SET open = open + ?2";
         for (tenant, change) in self.opened.iter().filter(|(_, change)| **change != 0) {
             self.change(count, params![tenant.as_str(), change])?;
@@ -75,7 +75,7 @@ impl<P: Prepared> SqliteRows<P> {
         self.sweep_deltas()?;
         self.deltas.withdraw();
         self.change("COMMIT", [])?;
-        self.prepared.rest();
+        self.prepared.clear_bindings();
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }
@@ -87,25 +87,25 @@ impl<P: Prepared> SqliteRows<P> {
 
     /// Runs statements with `secure_delete`: SQLite overwrites with zeros what they delete and the pages that they free. It is off
     /// otherwise, because it makes ordinary commits write more.
-    pub(super) fn overwriting<T>(&mut self, delete: impl FnOnce(&mut Self) -> Outcome<T>) -> Outcome<T> {
-        // SQLite carries this out when it prepares it, so that it cannot be a prepared statement.
+    pub(super) fn overwriting<T>(&mut self, delete: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        // SQLite executes this when it prepares it, so that it can't be a prepared statement.
         self.connection().execute_batch("PRAGMA secure_delete = ON").map_err(fault)?;
         let outcome = delete(self);
         self.connection().execute_batch("PRAGMA secure_delete = OFF").map_err(fault)?;
         outcome
     }
 
-    /// Has the log folded into the database if it is time for that.
-    pub(super) fn fold(&self, folding: &mut Folding) {
-        folding.after_commit(self.connection());
+    /// Makes a checkpoint if it is time for that.
+    pub(super) fn checkpoint(&self, checkpointer: &mut Checkpointer) {
+        checkpointer.after_commit(self.connection());
     }
 
-    /// Ends the transaction without a trace, if SQLite has not done so itself.
+    /// Rolls the transaction back, if SQLite has not done so itself.
     pub(super) fn roll_back(&mut self) {
         self.staged.clear();
         self.opened.clear();
         self.deltas.roll_back();
-        self.prepared.rest();
+        self.prepared.clear_bindings();
         if self.connection().is_autocommit() {
             return;
         }
@@ -118,28 +118,28 @@ impl<P: Prepared> SqliteRows<P> {
         self.prepared.connection()
     }
 
-    /// The one row of a question, if there is one.
+    /// The row of a query that has at most one.
     pub(super) fn one<T>(
         &self,
         sql: &'static str,
         params: impl Params,
         read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Outcome<Option<T>> {
+    ) -> Result<Option<T>> {
         self.prepared.with(sql, |statement| statement.query_row(params, read).optional()).map_err(fault)
     }
 
-    /// All rows of a question.
+    /// All rows of a query.
     pub(super) fn all<T>(
         &self,
         sql: &'static str,
         params: impl Params,
         read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
-    ) -> Outcome<Vec<T>> {
+    ) -> Result<Vec<T>> {
         self.prepared.with(sql, |statement| statement.query_map(params, read)?.collect()).map_err(fault)
     }
 
-    /// How many rows a change changed.
-    pub(super) fn change(&self, sql: &'static str, params: impl Params) -> Outcome<usize> {
+    /// The number of rows that a change changed.
+    pub(super) fn change(&self, sql: &'static str, params: impl Params) -> Result<usize> {
         self.execute(sql, params).map_err(fault)
     }
 
@@ -148,9 +148,9 @@ impl<P: Prepared> SqliteRows<P> {
     }
 
     /// A change that must find its row.
-    pub(super) fn change_one(&self, sql: &'static str, params: impl Params, what: &str) -> Outcome<()> {
+    pub(super) fn change_one(&self, sql: &'static str, params: impl Params, what: &str) -> Result<()> {
         match self.change(sql, params)? {
-            0 => Err(is_missing(what)),
+            0 => Err(missing_row(what)),
             _ => Ok(()),
         }
     }
@@ -164,7 +164,7 @@ impl<P: Prepared> SqliteRows<P> {
         self.connection().last_insert_rowid().unsigned_abs()
     }
 
-    /// Whether a manifest has to be stored; from here on it counts as stored in this transaction.
+    /// Whether a manifest has to be stored. From here on it counts as stored in this transaction.
     pub(super) fn stage_manifest(&mut self, tenant: &Tenant, hash: &[u8; 32]) -> bool {
         let key = (tenant.clone(), *hash);
         let is_new = !self.known.contains(&key) && !self.staged.contains(&key);
@@ -174,7 +174,7 @@ impl<P: Prepared> SqliteRows<P> {
         is_new
     }
 
-    /// A manifest may be gone: a run that needs it stores it anew. It holds also if the transaction is rolled back.
+    /// Records that a manifest may be deleted, so that a run that needs it stores it again. This also holds after a rollback.
     pub(super) fn forget_manifest(&mut self, tenant: &Tenant, hash: &[u8; 32]) {
         let key = (tenant.clone(), *hash);
         self.known.remove(&key);
@@ -184,11 +184,11 @@ impl<P: Prepared> SqliteRows<P> {
         }
     }
 
-    /// The same of all manifests of a tenant.
+    /// The same for all manifests of a tenant.
     pub(super) fn forget_manifests(&mut self, tenant: &Tenant) {
         let hashes: Vec<_> = self.known.iter().chain(&self.staged).filter(|(whose, _)| whose == tenant).cloned().collect();
         hashes.iter().for_each(|(tenant, hash)| self.forget_manifest(tenant, hash));
-        // Manifests that readers decoded may be the tenant's.
+        // The cache of decoded manifests may have manifests of the tenant.
         if let Ok(mut decoded) = self.manifests.lock() {
             decoded.clear();
         }

@@ -4,12 +4,12 @@ use windlass_kernel::ToolName;
 use windlass_ports::StoreTotals;
 
 use super::statements::SqliteRows;
-use crate::rows::Outcome;
+use crate::rows::Result;
 
 impl SqliteRows {
-    pub(super) fn totals(&self) -> Outcome<StoreTotals> {
+    pub(super) fn totals(&self) -> Result<StoreTotals> {
         let count = |sql| self.one(sql, [], |row| row.get::<_, i64>(0)).map(|found| found.unwrap_or(0).unsigned_abs());
-        // Two questions, so that each is answered from the index of its status.
+        // Two queries, so that each uses the index of its status.
         let calls = "SELECT tool, count(*) FROM calls WHERE status = 'waiting' GROUP BY tool
                      UNION ALL SELECT tool, count(*) FROM calls WHERE status = 'claimed' GROUP BY tool";
         let open_calls = self.all(calls, [], |row| {

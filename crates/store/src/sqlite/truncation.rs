@@ -1,4 +1,4 @@
-//! Emptying the write-ahead log after erasures: it holds pages as they were before.
+//! Emptying the write-ahead log after erasures, because it has old versions of pages.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -10,22 +10,22 @@ use windlass_kernel::Timestamp;
 
 use super::{open::BUSY_WAIT, prepared::Prepared, statements::SqliteRows};
 
-/// The log is emptied at most this often: everything in it has to be copied into the database first.
+/// The log is emptied at most once in this time, because all of it has to be copied into the database first.
 const PAUSE_MS: i64 = 60_000;
 
-/// How long the writer waits for readers that need the log. They are quick; a reader of another process may not be, and then the next
-/// pass of the sweep tries again.
+/// How long the writer waits for readers that need the log. Readers of this process are quick; a reader of another process may not be, and
+/// then the next pass of the sweep tries again.
 const READERS_WAIT: Duration = Duration::from_millis(20);
 
-/// What is known of erased content in the log, shared by the writer and those who ask it to empty the log.
+/// Whether the log may have erased content. Shared by the writer and the callers that ask it to empty the log.
 #[derive(Clone, Default)]
 pub(super) struct Truncation {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<TruncationState>>,
 }
 
 #[derive(Default)]
-struct State {
-    /// Whether something was erased since the log was empty.
+struct TruncationState {
+    /// Whether something was erased since the log was emptied.
     has_erased: bool,
     /// When the log was last emptied after an erasure.
     emptied_at: Option<Timestamp>,
@@ -34,23 +34,23 @@ struct State {
 }
 
 impl Truncation {
-    /// Something is erased.
+    /// Records that something is erased.
     pub(super) fn mark(&self) {
         self.lock().has_erased = true;
     }
 
-    /// Whether the log is to be emptied now. A clock that was set back does not keep it from that.
+    /// Whether the log is to be emptied now. A clock that was set back does not prevent it.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
         let state = self.lock();
         state.has_erased && state.emptied_at.is_none_or(|at| !(0..PAUSE_MS).contains(&(now.0.saturating_sub(at.0))))
     }
 
-    /// Has the writer empty the log after its next commit.
+    /// Asks the writer to empty the log after its next commit.
     pub(super) fn ask(&self, now: Timestamp) {
         self.lock().asked_at = Some(now);
     }
 
-    /// Empties the log if that was asked for. For the writer, between two transactions: what is erased later is marked later.
+    /// Empties the log if that was asked for. The writer calls it between two transactions; a later erasure sets the mark again.
     fn empty_if_asked(&self, connection: &Connection) {
         let Some(now) = self.lock().asked_at.take() else { return };
         match truncate(connection, READERS_WAIT) {
@@ -63,7 +63,7 @@ impl Truncation {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TruncationState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -82,7 +82,7 @@ impl<P: Prepared> SqliteRows<P> {
         self.truncation.empty_if_asked(self.connection());
     }
 
-    /// Empties the log. For the writer that stops, when no other connection of this process is left.
+    /// Empties the log. The writer calls it when it stops and no other connection of this process is left.
     pub(super) fn empty_log(&self) {
         match truncate(self.connection(), BUSY_WAIT) {
             Ok(true) => {}

@@ -1,47 +1,47 @@
-//! Usage in SQLite: the list of ended runs that are in no sum, the sums, and what quotas are measured by.
+//! Usage in SQLite: the list of ended runs that are in no sum, the sums, and the measures for quotas.
 
 use rusqlite::{Row, params};
 use windlass_kernel::{ItemId, RunId, Tenant};
 use windlass_ports::{Day, ItemBytes, ItemScan, NodeId, RunUsage, UsageGroup, UsageQuery, UsageRow, UsageSums};
 
 use super::{
-    columns::{count, id, int, limit as as_limit, word},
+    columns::{count, id, int, limit as as_limit, variant},
     prepared::Prepared,
     statements::SqliteRows,
 };
 use crate::{
-    rows::{Outcome, UsageRows},
+    rows::{Result, UsageRows},
     usage::{Uncounted, usage_of},
 };
 
-/// Below and above every id.
+/// Less than every id, and greater than every id.
 const NO_LOWER_BOUND: [u8; 0] = [];
 const NO_UPPER_BOUND: [u8; 17] = [0xff; 17];
 
 impl<P: Prepared> UsageRows for SqliteRows<P> {
-    fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Outcome<()> {
+    fn insert_uncounted(&mut self, tenant: &Tenant, run: RunId) -> Result<()> {
         self.change("INSERT INTO usage_uncounted (run, tenant) VALUES (?1, ?2)", params![run.as_bytes(), tenant.as_str()]).map(drop)
     }
 }
 
 impl<P: Prepared> SqliteRows<P> {
-    /// What ended runs add to the sums that are in none yet.
-    pub(super) fn uncounted_usage(&self, node: NodeId, limit: usize) -> Outcome<Vec<RunUsage>> {
-        // Items at positions below zero are copies of what parents have.
+    /// The usage of ended runs that are in no sum yet.
+    pub(super) fn uncounted_usage(&self, node: NodeId, limit: usize) -> Result<Vec<RunUsage>> {
+        // Items at positions below zero are copies from the parents.
         let sql = "SELECT u.tenant, u.run, (
                        SELECT coalesce(sum(length(i.content)), 0) FROM box_rows AS b JOIN items AS i ON i.item = b.item
                        WHERE b.box IN (r.context, r.output) AND b.position >= 0), u.model
                    FROM usage_uncounted AS u JOIN runs AS r ON r.run = u.run ORDER BY u.run LIMIT ?1";
         let read = |row: &Row<'_>| {
-            let tenant = word(row, 0, |text| Some(text.into()))?;
+            let tenant = variant(row, 0, |text| Some(text.into()))?;
             Ok(Uncounted { tenant, run: id(row, 1, RunId::from_slice)?, bytes: count(row, 2)?, model: row.get(3)? })
         };
         usage_of(self, node, &self.all(sql, [as_limit(limit)], read)?)
     }
 
     /// Adds rows to the sums, if all these runs are still on the list.
-    pub(super) fn add_usage(&self, runs: &[RunId], rows: &[UsageRow]) -> Outcome<bool> {
-        // Asked first: a verb that writes nothing lets its group stand.
+    pub(super) fn add_usage(&self, runs: &[RunId], rows: &[UsageRow]) -> Result<bool> {
+        // Read before writing: a verb that writes nothing does not make its group fail.
         for run in runs {
             if self.one("SELECT 1 FROM usage_uncounted WHERE run = ?1", [run.as_bytes()], |_| Ok(()))?.is_none() {
                 return Ok(false);
@@ -86,11 +86,11 @@ impl<P: Prepared> SqliteRows<P> {
         Ok(true)
     }
 
-    pub(super) fn forget_usage(&self, before: Day) -> Outcome<()> {
+    pub(super) fn forget_usage(&self, before: Day) -> Result<()> {
         self.change("DELETE FROM usage WHERE day < ?1", [before.0]).map(drop)
     }
 
-    pub(super) fn usage(&self, tenant: &Tenant, query: &UsageQuery) -> Outcome<Vec<UsageGroup>> {
+    pub(super) fn usage(&self, tenant: &Tenant, query: &UsageQuery) -> Result<Vec<UsageGroup>> {
         let sql = "SELECT CASE WHEN ?4 THEN day END, CASE WHEN ?5 THEN agent END, CASE WHEN ?6 THEN model END,
                        sum(input), sum(cached), sum(cache_written), sum(output), sum(reasoning), sum(lost), sum(runs), sum(calls), sum(bytes)
                    FROM usage WHERE tenant = ?1 AND day BETWEEN ?2 AND ?3 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3 LIMIT ?7";
@@ -113,19 +113,19 @@ impl<P: Prepared> SqliteRows<P> {
         self.all(sql, params![tenant.as_str(), from.0, to.0, by_day, by_agent, by_model, as_limit(limit)], read)
     }
 
-    pub(super) fn tenants(&self) -> Outcome<Vec<Tenant>> {
-        self.all("SELECT tenant FROM tenants ORDER BY tenant", [], |row| word(row, 0, |text| Some(text.into())))
+    pub(super) fn tenants(&self) -> Result<Vec<Tenant>> {
+        self.all("SELECT tenant FROM tenants ORDER BY tenant", [], |row| variant(row, 0, |text| Some(text.into())))
     }
 
-    /// The length of a blob stands in the head of its row, so that no content is read.
-    pub(super) fn item_bytes(&self, scan: &ItemScan) -> Outcome<ItemBytes> {
+    /// The length of a blob is in the header of its row, so that no content is read.
+    pub(super) fn item_bytes(&self, scan: &ItemScan) -> Result<ItemBytes> {
         let after = scan.after.as_ref().map_or(NO_LOWER_BOUND.as_slice(), |item| ItemId::as_bytes(item));
         let up_to = scan.up_to.as_ref().map_or(NO_UPPER_BOUND.as_slice(), |item| ItemId::as_bytes(item));
         let sql = "SELECT tenant, sum(bytes), count(*), max(item) FROM (
                        SELECT item, tenant, length(content) AS bytes FROM items WHERE item > ?1 AND item <= ?2 ORDER BY item LIMIT ?3)
                    GROUP BY tenant";
         let read = |row: &Row<'_>| {
-            let tenant: Tenant = word(row, 0, |text| Some(text.into()))?;
+            let tenant: Tenant = variant(row, 0, |text| Some(text.into()))?;
             Ok((tenant, count(row, 1)?, count(row, 2)?, id(row, 3, ItemId::from_slice)?))
         };
         let mut found = ItemBytes::default();

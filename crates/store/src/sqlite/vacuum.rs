@@ -1,4 +1,4 @@
-//! Rebuilding a database so that none of its pages holds what was erased.
+//! Rebuilding a database so that none of its pages has erased content.
 
 use std::path::Path;
 
@@ -12,14 +12,14 @@ use super::{
 /// What a rebuild of a database changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vacuumed {
-    /// Bytes of the database and of its write-ahead log before.
+    /// The bytes of the database and of its write-ahead log before.
     pub before: u64,
-    /// The same after.
+    /// The bytes of both afterwards.
     pub after: u64,
 }
 
-/// Rebuilds the database at `path`, which is there, page by page: erased text in free pages, and in the free space of others, is gone from its
-/// files when this returns. A database of an earlier version is migrated. It is refused, untouched, while a server has it.
+/// Rebuilds the existing database at `path` page by page: erased text in free pages, and in the free space of other pages, is gone from its
+/// files when this returns. A database of an earlier version is migrated. The database is refused unchanged while a server has it open.
 pub fn vacuum_sqlite(path: impl AsRef<Path>) -> Result<Vacuumed, OpenError> {
     let path = path.as_ref();
     let _lock = lock(path)?;
@@ -29,7 +29,7 @@ pub fn vacuum_sqlite(path: impl AsRef<Path>) -> Result<Vacuumed, OpenError> {
     let mut connection = Connection::open_with_flags(path, flags)?;
     set_up(&connection)?;
     migrate(&mut connection)?;
-    // SQLite copies the whole database for this, which may be more than there is memory.
+    // SQLite copies the whole database for this, which may be more than the memory holds.
     connection.execute_batch("PRAGMA temp_store = FILE; PRAGMA secure_delete = ON; VACUUM")?;
     if !truncate(&connection, BUSY_WAIT)? {
         return Err(OpenError::LogIsRead);

@@ -1,4 +1,4 @@
-//! What can be read, by the server's own store and by anybody beside it.
+//! The reads, for the server's own store and for other processes.
 
 use std::path::Path;
 
@@ -22,23 +22,23 @@ use crate::{
     verbs,
 };
 
-/// Rows that are read in one transaction at the most.
+/// The most rows that are read in one transaction.
 const PAGE: usize = 256;
 
-/// A database that is only read. The server that has it goes on beside.
+/// A database that is only read. The server that has it open is not disturbed.
 pub struct SqliteViews {
     readers: Readers,
 }
 
 impl SqliteViews {
-    /// Opens a database that is there, for reading.
+    /// Opens an existing database for reading.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         let rows = SqliteRows::new(open::reader(path.as_ref())?, NodeId(0), Manifests::default(), None);
         Ok(SqliteViews { readers: Readers::new(vec![rows]) })
     }
 }
 
-/// Both read in the same way; the compiler would not take one implementation for two types.
+/// Both types read in the same way, but the compiler does not accept one implementation for two types.
 macro_rules! views_over_readers {
     ($store:ty) => {
         #[async_trait]
@@ -154,7 +154,7 @@ macro_rules! views_over_readers {
                 let mut items = Vec::new();
                 for segment in segments {
                     let mut from = segment.from;
-                    // Boxes only grow at the end, so pages read one after the other fit together.
+                    // Boxes only grow at the end, so that pages which are read one after the other fit together.
                     while from < segment.below {
                         let page = self.readers.read(move |rows| rows.box_items(segment.id, from, segment.below, PAGE)).await?;
                         let Some((last, _)) = page.last() else { break };

@@ -1,4 +1,4 @@
-//! The one writer. It takes whatever waits, applies it in one transaction, and answers after the flush.
+//! The one writer. It takes the waiting requests, applies them in one transaction, and answers after the flush.
 
 use std::{
     fs::File,
@@ -11,35 +11,35 @@ use tokio::sync::{mpsc, oneshot};
 use windlass_ports::{NodeId, ReaderRecord, StoreError};
 
 use super::{
+    checkpointer::Checkpointer,
     columns::fault,
     deltas::Index,
-    folding::Folding,
-    gathering::{GROUP_MAX, Gathering, Waits, Wakes},
-    prepared::Kept,
+    group_commit::{Deferrable, GROUP_MAX, GroupCommit, WakeThreshold},
+    prepared::StatementCache,
     statements::{Manifests, SqliteRows},
     truncation::Truncation,
 };
 use crate::{
     measured::Measured,
     records::Records,
-    rows::{Outcome, RequestRows},
+    rows::{RequestRows, Result},
 };
 
-/// Requests that may wait; more make their senders wait.
+/// Requests that may wait. Beyond them, senders wait.
 const WAITING_MAX: usize = 1_024;
 
-/// The way to the writer thread.
+/// The sender's side of the writer's queue.
 pub(super) struct Writer {
     /// `None` once the store is being dropped.
     queue: Option<mpsc::Sender<Box<dyn Member>>>,
-    wakes: Wakes,
-    /// Records for the next commit, whatever it is.
+    threshold: WakeThreshold,
+    /// Records for the next commit.
     records: Records,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the writer has for itself.
-pub(super) struct Seat {
+/// What the writer's thread needs.
+pub(super) struct WriterState {
     pub(super) connection: Connection,
     pub(super) node: NodeId,
     pub(super) manifests: Manifests,
@@ -49,65 +49,65 @@ pub(super) struct Seat {
     pub(super) lock: File,
 }
 
-/// The rows that the writer writes.
-pub(super) type Written<'c> = SqliteRows<Kept<'c>>;
+/// The rows that the writer changes.
+pub(super) type WriterRows<'c> = SqliteRows<StatementCache<'c>>;
 
 impl Writer {
     /// Starts the thread.
-    pub(super) fn start(seat: Seat, mut folding: Folding, measured: Measured) -> std::io::Result<Self> {
+    pub(super) fn start(state: WriterState, mut checkpointer: Checkpointer, measured: Measured) -> std::io::Result<Self> {
         let (queue, waiting) = mpsc::channel(WAITING_MAX);
-        let wakes = Wakes::default();
-        let mut gathering = Gathering::new(waiting, wakes.clone());
+        let threshold = WakeThreshold::default();
+        let mut group_commit = GroupCommit::new(waiting, threshold.clone());
         let records = Records::default();
         let recorded = records.clone();
         let thread = std::thread::Builder::new().name("windlass-writer".into()).spawn(move || {
-            let Seat { connection, node, manifests, index, truncation, lock } = seat;
-            let mut rows = SqliteRows::new(Kept::over(&connection), node, manifests, Some(index));
+            let WriterState { connection, node, manifests, index, truncation, lock } = state;
+            let mut rows = SqliteRows::new(StatementCache::over(&connection), node, manifests, Some(index));
             rows.truncation = truncation;
-            write_all(&mut rows, &mut folding, &mut gathering, &recorded, &measured);
-            drop(folding);
+            write_all(&mut rows, &mut checkpointer, &mut group_commit, &recorded, &measured);
+            drop(checkpointer);
             rows.empty_log();
             drop(rows);
             drop(connection);
             drop(lock);
         })?;
-        Ok(Writer { queue: Some(queue), wakes, records, thread: Some(thread) })
+        Ok(Writer { queue: Some(queue), threshold, records, thread: Some(thread) })
     }
 
-    /// Has a record written with the next commit.
+    /// Adds a record, which is written with the next commit.
     pub(super) fn record(&self, record: ReaderRecord) {
         self.records.push(record);
     }
 
-    /// Has a verb applied. The answer comes after its transaction is on disk.
-    pub(super) async fn write<T, F>(&self, verb: F) -> Outcome<T>
+    /// Applies a verb. Returns when its transaction is on disk.
+    pub(super) async fn write<T, F>(&self, verb: F) -> Result<T>
     where
         T: Send + 'static,
-        F: Fn(&mut Written<'_>) -> Outcome<T> + Send + 'static,
+        F: Fn(&mut WriterRows<'_>) -> Result<T> + Send + 'static,
     {
         self.send(verb, false).await
     }
 
-    /// The same for what may wait a moment for company.
-    pub(super) async fn write_later<T, F>(&self, verb: F) -> Outcome<T>
+    /// The same for a request that may wait for others.
+    pub(super) async fn write_later<T, F>(&self, verb: F) -> Result<T>
     where
         T: Send + 'static,
-        F: Fn(&mut Written<'_>) -> Outcome<T> + Send + 'static,
+        F: Fn(&mut WriterRows<'_>) -> Result<T> + Send + 'static,
     {
         self.send(verb, true).await
     }
 
-    async fn send<T, F>(&self, verb: F, may_wait: bool) -> Outcome<T>
+    async fn send<T, F>(&self, verb: F, is_deferrable: bool) -> Result<T>
     where
         T: Send + 'static,
-        F: Fn(&mut Written<'_>) -> Outcome<T> + Send + 'static,
+        F: Fn(&mut WriterRows<'_>) -> Result<T> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let member = Request { verb, may_wait, outcome: None, reply };
+        let member = Request { verb, is_deferrable, outcome: None, reply };
         let queue = self.queue.as_ref().ok_or_else(gone)?;
         queue.send(Box::new(member)).await.map_err(|_| gone())?;
-        if !may_wait && let Some(thread) = &self.thread {
-            self.wakes.wake(thread.thread(), queue.max_capacity() - queue.capacity());
+        if !is_deferrable && let Some(thread) = &self.thread {
+            self.threshold.wake(thread.thread(), queue.max_capacity() - queue.capacity());
         }
         answer.await.map_err(|_| gone())?
     }
@@ -116,7 +116,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.queue = None;
-        // What was sent is still written, and the lock is free when this returns.
+        // Everything that was sent is still written, and the lock is free when this returns.
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -130,40 +130,40 @@ fn gone() -> StoreError {
 }
 
 /// One request of a group. It can be applied again after a rollback.
-pub(super) trait Member: Waits + Send {
-    /// Applies the verb and keeps what came of it. False if the transaction must be rolled back.
-    fn apply(&mut self, rows: &mut Written<'_>) -> bool;
-    /// Replaces what came of it: the transaction around it failed.
+pub(super) trait Member: Deferrable + Send {
+    /// Applies the verb and keeps the outcome. False if the transaction must be rolled back.
+    fn apply(&mut self, rows: &mut WriterRows<'_>) -> bool;
+    /// Replaces the outcome, because the transaction around it failed.
     fn fail(&mut self, error: StoreError);
-    /// Tells whoever asked.
+    /// Sends the outcome to the caller.
     fn answer(self: Box<Self>);
 }
 
-impl Waits for Box<dyn Member> {
-    fn may_wait(&self) -> bool {
-        self.as_ref().may_wait()
+impl Deferrable for Box<dyn Member> {
+    fn is_deferrable(&self) -> bool {
+        self.as_ref().is_deferrable()
     }
 }
 
 struct Request<T, F> {
     verb: F,
-    may_wait: bool,
-    outcome: Option<Outcome<T>>,
-    reply: oneshot::Sender<Outcome<T>>,
+    is_deferrable: bool,
+    outcome: Option<Result<T>>,
+    reply: oneshot::Sender<Result<T>>,
 }
 
-impl<T, F> Waits for Request<T, F> {
-    fn may_wait(&self) -> bool {
-        self.may_wait
+impl<T, F> Deferrable for Request<T, F> {
+    fn is_deferrable(&self) -> bool {
+        self.is_deferrable
     }
 }
 
-impl<T: Send, F: Fn(&mut Written<'_>) -> Outcome<T> + Send> Member for Request<T, F> {
-    fn apply(&mut self, rows: &mut Written<'_>) -> bool {
-        // A panic in one verb must not end the writer: its transaction is rolled back like any other failure.
+impl<T: Send, F: Fn(&mut WriterRows<'_>) -> Result<T> + Send> Member for Request<T, F> {
+    fn apply(&mut self, rows: &mut WriterRows<'_>) -> bool {
+        // A panic in one verb must not end the writer: its transaction is rolled back as after any other failure.
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.verb)(rows)))
             .unwrap_or_else(|_| Err(StoreError::Corrupt("a verb panicked in the writer".into())));
-        // A guard that fails has written nothing, so the group goes on.
+        // A verb whose guard failed has written nothing, so the group continues.
         let may_stand = match &outcome {
             Ok(_) | Err(StoreError::Fenced) => true,
             Err(StoreError::Unavailable(_) | StoreError::Corrupt(_)) => false,
@@ -177,65 +177,65 @@ impl<T: Send, F: Fn(&mut Written<'_>) -> Outcome<T> + Send> Member for Request<T
     }
 
     fn answer(self: Box<Self>) {
-        // Whoever asked may be gone; what is written is written.
+        // The caller may be gone; the verb is applied all the same.
         let _ = self.reply.send(self.outcome.unwrap_or_else(|| Err(gone())));
     }
 }
 
 fn write_all(
-    rows: &mut Written<'_>,
-    folding: &mut Folding,
-    gathering: &mut Gathering<Box<dyn Member>>,
+    rows: &mut WriterRows<'_>,
+    checkpointer: &mut Checkpointer,
+    group_commit: &mut GroupCommit<Box<dyn Member>>,
     records: &Records,
     measured: &Measured,
 ) {
     let mut group = Vec::with_capacity(GROUP_MAX);
-    while gathering.begin(&mut group) {
+    while group_commit.begin(&mut group) {
         group.extend(recording(records));
         let started = measured.start();
-        apply_group(rows, &mut group, |group| gathering.is_joined(group));
+        apply_group(rows, &mut group, |group| group_commit.wait_for_more(group));
         measured.committed(group.len(), started);
-        gathering.answered(&group);
+        group_commit.answered(&group);
         group.drain(..).for_each(|member| member.answer());
-        rows.fold(folding);
+        rows.checkpoint(checkpointer);
         rows.empty_log_if_asked();
     }
 }
 
-/// The member of a group that writes what was recorded since the last one. If it fails, the records are lost, as they may be.
+/// The member of a group that writes the records that were added since the last one. If it fails, the records are lost, which they may be.
 fn recording(records: &Records) -> Option<Box<dyn Member>> {
     let records = records.take()?;
-    let verb = move |rows: &mut Written<'_>| records.iter().try_for_each(|record| rows.record_reader(record));
+    let verb = move |rows: &mut WriterRows<'_>| records.iter().try_for_each(|record| rows.record_reader(record));
     let (reply, _) = oneshot::channel();
-    Some(Box::new(Request { verb, may_wait: true, outcome: None, reply }))
+    Some(Box::new(Request { verb, is_deferrable: true, outcome: None, reply }))
 }
 
 type Group = Vec<Box<dyn Member>>;
 
-/// Applies a group in one transaction, with those who join it on the way; if that fails, each member in one of its own, so that
-/// none can hurt another.
-fn apply_group(rows: &mut Written<'_>, group: &mut Group, is_joined: impl FnMut(&mut Group) -> bool) {
-    if !apply_together(rows, group, is_joined) {
+/// Applies a group in one transaction, with the requests that join it meanwhile. If that fails, each member gets a transaction of its own,
+/// so that none makes another fail.
+fn apply_group(rows: &mut WriterRows<'_>, group: &mut Group, wait_for_more: impl FnMut(&mut Group) -> bool) {
+    if !apply_together(rows, group, wait_for_more) {
         rows.roll_back();
         group.iter_mut().for_each(|member| apply_alone(rows, member.as_mut()));
     }
 }
 
-fn apply_together(rows: &mut Written<'_>, group: &mut Group, mut is_joined: impl FnMut(&mut Group) -> bool) -> bool {
+fn apply_together(rows: &mut WriterRows<'_>, group: &mut Group, mut wait_for_more: impl FnMut(&mut Group) -> bool) -> bool {
     let mut applied = 0;
     if rows.begin().is_err() {
         return false;
     }
     while group.iter_mut().skip(applied).all(|member| member.apply(rows)) {
         applied = group.len();
-        if !is_joined(group) {
+        if !wait_for_more(group) {
             return rows.commit().is_ok();
         }
     }
     false
 }
 
-fn apply_alone(rows: &mut Written<'_>, member: &mut dyn Member) {
+fn apply_alone(rows: &mut WriterRows<'_>, member: &mut dyn Member) {
     if let Err(error) = rows.begin() {
         return member.fail(fault(error));
     }
@@ -266,9 +266,9 @@ mod tests {
         connection
     }
 
-    fn rows(connection: &Connection) -> Written<'_> {
+    fn rows(connection: &Connection) -> WriterRows<'_> {
         let index = super::super::deltas::scan(connection).unwrap();
-        SqliteRows::new(Kept::over(connection), NodeId(1), Manifests::default(), Some(index))
+        SqliteRows::new(StatementCache::over(connection), NodeId(1), Manifests::default(), Some(index))
     }
 
     fn tenant() -> Tenant {
@@ -279,18 +279,18 @@ mod tests {
         NewItem { id: ItemId::from_slice(&[number; 16]).unwrap(), kind: ItemKind::Thought, content: vec![number; length].into() }
     }
 
-    type Answer = oneshot::Receiver<Outcome<()>>;
+    type Answer = oneshot::Receiver<Result<()>>;
 
-    fn member(verb: impl Fn(&mut Written<'_>) -> Outcome<()> + Send + 'static) -> (Box<dyn Member>, Answer) {
+    fn member(verb: impl Fn(&mut WriterRows<'_>) -> Result<()> + Send + 'static) -> (Box<dyn Member>, Answer) {
         let (reply, answer) = oneshot::channel();
-        (Box::new(Request { verb, may_wait: false, outcome: None, reply }), answer)
+        (Box::new(Request { verb, is_deferrable: false, outcome: None, reply }), answer)
     }
 
     fn stores(number: u8, length: usize) -> (Box<dyn Member>, Answer) {
         member(move |rows| rows.insert_item(&tenant(), &item(number, length)))
     }
 
-    fn apply(rows: &mut Written<'_>, members: Vec<(Box<dyn Member>, Answer)>) -> Vec<Outcome<()>> {
+    fn apply(rows: &mut WriterRows<'_>, members: Vec<(Box<dyn Member>, Answer)>) -> Vec<Result<()>> {
         let (mut waiting, answers): (VecDeque<_>, Vec<_>) = members.into_iter().unzip();
         while let Some(first) = waiting.pop_front() {
             let mut group = vec![first];
@@ -300,12 +300,12 @@ mod tests {
         answers.into_iter().map(|answer| answer.blocking_recv().unwrap()).collect()
     }
 
-    fn stored(rows: &Written<'_>) -> Vec<bool> {
+    fn stored(rows: &WriterRows<'_>) -> Vec<bool> {
         (0..4).map(|number| rows.item(&tenant(), item(number, 0).id).unwrap().is_some()).collect()
     }
 
     #[test]
-    fn a_bad_member_does_not_hurt_its_group() {
+    fn a_failing_member_does_not_affect_its_group() {
         let database = database();
         let mut rows = rows(&database);
         let half = member(|rows| {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fenced_member_lets_its_group_stand() {
+    fn a_fenced_member_does_not_roll_its_group_back() {
         let database = database();
         let mut rows = rows(&database);
         let applied = Arc::new(std::sync::atomic::AtomicU32::new(0));
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_one_members_own() {
+    fn a_panic_fails_one_member_only() {
         let database = database();
         let mut rows = rows(&database);
         let outcomes = apply(&mut rows, vec![stores(0, 1), member(|_| panic!("on purpose")), stores(2, 1)]);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_and_survived() {
+    fn a_full_disk_is_an_error_and_survived() {
         let database = database();
         let mut rows = rows(&database);
         rows.one("PRAGMA max_page_count = 60", [], |_| Ok(())).unwrap();

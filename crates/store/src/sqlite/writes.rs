@@ -6,12 +6,13 @@ use windlass_ports::{Guard, MessageId, NodeId, PinnedManifest, codec};
 
 use super::{columns::int, prepared::Prepared, statements::SqliteRows};
 use crate::{
-    rows::{BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Outcome, Rows, RunChange, RunRow},
-    spelling, stretch,
+    journal_batch,
+    rows::{BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Result, Rows, RunChange, RunRow},
+    spelling,
 };
 
 impl<P: Prepared> Rows for SqliteRows<P> {
-    fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Outcome<()> {
+    fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Result<()> {
         let sql = "INSERT INTO heads (tenant, agent, status, epoch, seq, run, owner, waiting, deadline, wake_at, pending, queued, runs,
                                       local, quarantined)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
@@ -35,7 +36,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
         self.change(sql, params).map(drop)
     }
 
-    fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Outcome<bool> {
+    fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Result<bool> {
         if (before.run, before.epoch) != (after.run, after.epoch) {
             self.deltas.fence(before.run);
         }
@@ -66,7 +67,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
         Ok(self.change(sql, params)? > 0)
     }
 
-    fn delete_head(&mut self, agent: &AgentKey, before: &HeadRow) -> Outcome<bool> {
+    fn delete_head(&mut self, agent: &AgentKey, before: &HeadRow) -> Result<bool> {
         self.deltas.fence(before.run);
         let sql = "DELETE FROM heads WHERE tenant = ?1 AND agent = ?2 AND status = ?3 AND epoch = ?4 AND run IS ?5 AND seq = ?6";
         let params = params![
@@ -80,7 +81,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
         Ok(self.change(sql, params)? > 0)
     }
 
-    fn pass_head(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Outcome<bool> {
+    fn update_head_fast(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Result<bool> {
         let sql = "UPDATE heads SET status = ?3, seq = seq + 1, waiting = ?4, deadline = ?5, wake_at = ?6, local = ?7
                    WHERE tenant = ?1 AND agent = ?2 AND status = ?8 AND epoch = ?9 AND run = ?10 AND seq = ?11 AND owner = ?12
                      AND pending = 0 AND quarantined IS NULL";
@@ -101,7 +102,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
         Ok(self.change(sql, params)? > 0)
     }
 
-    fn insert_run(&mut self, run: &RunRow) -> Outcome<()> {
+    fn insert_run(&mut self, run: &RunRow) -> Result<()> {
         let sql = "INSERT INTO runs (run, tenant, agent, ordinal, status, epoch, message, kind, dedupe, manifest, context, output,
                                      state_version, state, iteration, trace, parent_step, source, depth, deliverable, created_at, ended_at,
                                      note, takes, erase_ms, held_ms, follows, agent_name, unlisted)
@@ -141,7 +142,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
         self.change(sql, params).map(drop)
     }
 
-    fn update_run(&mut self, change: &RunChange) -> Outcome<()> {
+    fn update_run(&mut self, change: &RunChange) -> Result<()> {
         let sql =
             "UPDATE runs SET status = ?2, epoch = ?3, state_version = ?4, state = ?5, iteration = ?6, deliverable = ?7, ended_at = ?8,
                           held_ms = ?9
@@ -160,18 +161,18 @@ impl<P: Prepared> Rows for SqliteRows<P> {
         self.change_one(sql, params, "a run that changes")
     }
 
-    fn release_run(&mut self, tenant: &Tenant, run: RunId, now: Timestamp) -> Outcome<()> {
+    fn release_run(&mut self, tenant: &Tenant, run: RunId, now: Timestamp) -> Result<()> {
         let sql = "UPDATE runs SET held_ms = min(held_ms, max(?3 - ended_at, 0) + erase_ms)
                    WHERE run = ?1 AND tenant = ?2 AND ended_at IS NOT NULL AND erase_ms IS NOT NULL";
         self.change(sql, params![run.as_bytes(), tenant.as_str(), now.0]).map(drop)
     }
 
-    fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Outcome<()> {
+    fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Result<()> {
         let sql = "UPDATE runs SET status = 'active', epoch = ?2 WHERE run = ?1";
         self.change_one(sql, params![run.as_bytes(), int(epoch.0)], "a run that is leased")
     }
 
-    fn keep_manifest(&mut self, tenant: &Tenant, manifest: &PinnedManifest) -> Outcome<()> {
+    fn keep_manifest(&mut self, tenant: &Tenant, manifest: &PinnedManifest) -> Result<()> {
         if !self.stage_manifest(tenant, &manifest.hash) {
             return Ok(());
         }
@@ -179,29 +180,29 @@ impl<P: Prepared> Rows for SqliteRows<P> {
         self.change(sql, params![tenant.as_str(), manifest.hash, manifest.body.as_ref()]).map(drop)
     }
 
-    fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Outcome<()> {
+    fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Result<()> {
         self.open_runs_change(tenant, change);
         Ok(())
     }
 
-    fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Outcome<()> {
+    fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Result<()> {
         let Some(first) = rows.first() else {
             return Ok(());
         };
         let sql = "INSERT INTO stretches (run, first, epoch, at, version, events) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
         let epoch = first.epoch.map(|epoch| int(epoch.0));
-        self.change(sql, params![run.as_bytes(), int(first.number), epoch, first.at.0, first.version, stretch::pack(rows)?]).map(drop)
+        self.change(sql, params![run.as_bytes(), int(first.number), epoch, first.at.0, first.version, journal_batch::pack(rows)?]).map(drop)
     }
 
-    fn erase_run(&mut self, erasure: &Erasure) -> Outcome<()> {
+    fn erase_run(&mut self, erasure: &Erasure) -> Result<()> {
         self.erase(erasure)
     }
 
-    fn forget_deltas(&mut self, run: RunId) -> Outcome<()> {
+    fn forget_deltas(&mut self, run: RunId) -> Result<()> {
         self.settle_deltas(run)
     }
 
-    fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Outcome<Option<MessageId>> {
+    fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Result<Option<MessageId>> {
         let sql = "INSERT INTO inbox (tenant, agent, kind, status, run, epoch, call, item, outcome, after_execution, source, reason,
                                       created_at, processed_at)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
@@ -226,31 +227,31 @@ impl<P: Prepared> Rows for SqliteRows<P> {
         Ok(is_stored.then(|| MessageId(self.last_number())))
     }
 
-    fn consume_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch, now: Timestamp) -> Outcome<()> {
+    fn consume_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch, now: Timestamp) -> Result<()> {
         let sql = "UPDATE inbox SET status = 'consumed', epoch = ?4, processed_at = ?5 WHERE n = ?3 AND tenant = ?1 AND agent = ?2";
         let params = params![agent.tenant.as_str(), agent.agent.as_str(), int(message.0), int(epoch.0), now.0];
         self.change_one(sql, params, "a consumed message")
     }
 
-    fn lease_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch) -> Outcome<()> {
+    fn lease_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch) -> Result<()> {
         let sql = "UPDATE inbox SET status = 'pending', epoch = ?4 WHERE n = ?3 AND tenant = ?1 AND agent = ?2";
         let params = params![agent.tenant.as_str(), agent.agent.as_str(), int(message.0), int(epoch.0)];
         self.change_one(sql, params, "a leased turn")
     }
 
-    fn skip_message(&mut self, agent: &AgentKey, message: MessageId, now: Timestamp) -> Outcome<()> {
+    fn skip_message(&mut self, agent: &AgentKey, message: MessageId, now: Timestamp) -> Result<()> {
         let sql = "UPDATE inbox SET status = 'skipped', processed_at = ?4 WHERE n = ?3 AND tenant = ?1 AND agent = ?2";
         let params = params![agent.tenant.as_str(), agent.agent.as_str(), int(message.0), now.0];
         self.change_one(sql, params, "a skipped turn")
     }
 
-    fn refuse_message(&mut self, agent: &AgentKey, message: MessageId, reason: &str) -> Outcome<()> {
+    fn refuse_message(&mut self, agent: &AgentKey, message: MessageId, reason: &str) -> Result<()> {
         let sql = "UPDATE inbox SET status = 'error', reason = ?4 WHERE n = ?3 AND tenant = ?1 AND agent = ?2";
         let params = params![agent.tenant.as_str(), agent.agent.as_str(), int(message.0), reason];
         self.change_one(sql, params, "a refused message")
     }
 
-    fn insert_call(&mut self, row: &CallRow) -> Outcome<()> {
+    fn insert_call(&mut self, row: &CallRow) -> Result<()> {
         let sql = "INSERT INTO calls (run, call, tenant, agent, iteration, tool, route, effect, status, created_at, deadline, item, result,
                                       worker, lease_until, attempt, claim_key)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
@@ -276,7 +277,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
         self.change(sql, params).map(drop)
     }
 
-    fn update_call(&mut self, row: &CallRow) -> Outcome<()> {
+    fn update_call(&mut self, row: &CallRow) -> Result<()> {
         let sql = "UPDATE calls SET status = ?3, deadline = ?4, result = ?5, worker = ?6, lease_until = ?7, attempt = ?8, claim_key = ?9
                    WHERE run = ?1 AND call = ?2";
         let params = params![
@@ -293,7 +294,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
         self.change_one(sql, params, "a call that changes")
     }
 
-    fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Outcome<()> {
+    fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Result<()> {
         let sql = "UPDATE calls SET status = ?3, result = coalesce(?4, result), deadline = coalesce(?5, deadline), lease_until = NULL,
                           claim_key = NULL, worker = CASE WHEN ?3 = 'waiting' THEN NULL ELSE worker END,
                           attempt = attempt + (?3 = 'started')
@@ -303,13 +304,13 @@ impl<P: Prepared> Rows for SqliteRows<P> {
         self.change_one(sql, params, "a call that moves")
     }
 
-    fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Outcome<()> {
+    fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Result<()> {
         let sql = "INSERT INTO items (item, tenant, kind, hash, content) VALUES (?1, ?2, ?3, ?4, ?5)";
         let hash = codec::content_hash(&item.content);
         self.change(sql, params![item.id.as_bytes(), tenant.as_str(), item.kind.as_str(), hash, item.content.as_ref()]).map(drop)
     }
 
-    fn insert_box(&mut self, row: &BoxRow) -> Outcome<()> {
+    fn insert_box(&mut self, row: &BoxRow) -> Result<()> {
         let sql = "INSERT INTO boxes (box, tenant, parent, parent_length, depth, inherited) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
         let parent = row.parent.as_ref();
         let params = params![
@@ -323,21 +324,21 @@ impl<P: Prepared> Rows for SqliteRows<P> {
         self.change(sql, params).map(drop)
     }
 
-    fn share_box(&mut self, id: BoxId) -> Outcome<()> {
+    fn share_box(&mut self, id: BoxId) -> Result<()> {
         self.change_one("UPDATE boxes SET shared = 1 WHERE box = ?1", [id.as_bytes()], "a box that is shared")
     }
 
-    fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Outcome<()> {
+    fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Result<()> {
         let sql = "INSERT INTO box_rows (box, position, item) VALUES (?1, ?2, ?3)";
         self.change(sql, params![id.as_bytes(), position, item.as_bytes()]).map(drop)
     }
 
-    fn insert_outbox(&mut self, agent: &AgentKey, run: RunId, first: u64, count: u32) -> Outcome<()> {
+    fn insert_outbox(&mut self, agent: &AgentKey, run: RunId, first: u64, count: u32) -> Result<()> {
         let sql = "INSERT INTO outbox (tenant, agent, run, first, count) VALUES (?1, ?2, ?3, ?4, ?5)";
         self.change(sql, params![agent.tenant.as_str(), agent.agent.as_str(), run.as_bytes(), int(first), count]).map(drop)
     }
 
-    fn forget_outbox(&mut self, rows: &[u64]) -> Outcome<()> {
+    fn forget_outbox(&mut self, rows: &[u64]) -> Result<()> {
         rows.iter().try_for_each(|n| self.change("DELETE FROM outbox WHERE n = ?1", [int(*n)]).map(drop))
     }
 }

@@ -1,28 +1,28 @@
-//! A run that cannot be read is given up: its agent was taken out of the way for it, and goes on with the next.
+//! Giving up a run that can't be read: its quarantined agent continues with the next run.
 
 use windlass_kernel::{AgentKey, BoxRange, EndReason, Event, Origin, Phase, Progress, Run, RunId, TaskStatus, apply};
 use windlass_ports::{Abandoned, Commit, CommitKind, GivenUp, MessageKind, RunStatus, StoreError, codec};
 
-use super::commit::{Left, finish, plan, run_change, write};
+use super::commit::{Leftovers, finish, plan, run_change, write};
 use crate::{
     StoreOptions,
-    rows::{HeadRow, Outcome, Reads, Rows, RunRow, is_missing},
+    rows::{HeadRow, Reads, Result, Rows, RunRow, missing_row},
 };
 
-/// Events read at once.
+/// The number of events that are read at once.
 const EVENTS_PAGE: usize = 64;
 
 /// Ends the run that an agent is quarantined for.
-pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, given_up: &GivenUp) -> Outcome<Abandoned> {
+pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, given_up: &GivenUp) -> Result<Abandoned> {
     let is_its = |head: &HeadRow| head.quarantined.is_some() && head.run == Some(given_up.run);
     let Some(before) = rows.head(agent)?.filter(is_its) else {
         return Ok(Abandoned::NotQuarantined);
     };
-    let row = rows.run(given_up.run)?.ok_or_else(|| is_missing("a head's run"))?;
+    let row = rows.run(given_up.run)?.ok_or_else(|| missing_row("a head's run"))?;
     let commit = ending(last_known(rows, &row)?, row.follows, given_up)?;
     let mut plan = plan(rows, agent, &before, &commit)?;
-    // What its head says of calls and messages may be as wrong as the rest.
-    plan.left = Left::EVERYTHING;
+    // The counts of calls and messages on the head may be as wrong as the rest.
+    plan.leftovers = Leftovers::EVERYTHING;
     let is_ours = if plan.is_last { rows.delete_head(agent, &before)? } else { rows.update_head(agent, &before, &plan.head)? };
     if !is_ours {
         return Err(StoreError::Fenced);
@@ -33,14 +33,14 @@ pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, age
     Ok(Abandoned::Done { next_leased: plan.next.is_some() })
 }
 
-fn ending(state: Run, follows: Option<RunId>, given_up: &GivenUp) -> Outcome<Commit> {
+fn ending(state: Run, follows: Option<RunId>, given_up: &GivenUp) -> Result<Commit> {
     let results = state.calls().iter().filter_map(|call| match call.progress {
         Progress::Received { item, .. } => Some(item),
         Progress::Open | Progress::Parked => None,
     });
     let appended = results.chain([given_up.deliverable.id]).collect();
     let ended = Event::Ended { status: TaskStatus::Failed, reason: EndReason::Abandoned };
-    let state = apply(Some(state), &ended).ok_or_else(|| is_missing("a run's state"))?;
+    let state = apply(Some(state), &ended).ok_or_else(|| missing_row("a run's state"))?;
     Ok(Commit {
         kind: CommitKind::End,
         run: given_up.run,
@@ -59,8 +59,8 @@ fn ending(state: Run, follows: Option<RunId>, given_up: &GivenUp) -> Outcome<Com
     })
 }
 
-/// The run as its journal tells it. Where that cannot be read either, what came after counts for nothing but its place.
-fn last_known<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Run> {
+/// The run as its journal gives it. From the first unreadable event on, events only count for their numbers.
+fn last_known<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Run> {
     let (mut known, mut next, mut is_whole) = (None, 0, true);
     loop {
         let page = rows.journal(row.brief.run, next, EVENTS_PAGE)?;
@@ -87,9 +87,9 @@ fn last_known<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Run> {
 }
 
 /// The run as it began.
-fn begun<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Outcome<Run> {
+fn begun<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Run> {
     let origin = if row.kind == MessageKind::UiAction { Origin::Action } else { Origin::Turn };
     let context = BoxRange { id: row.context, length: rows.box_length(row.context)? };
     let accepted = Event::Accepted { origin, context, output: BoxRange { id: row.output, length: 0 }, caller: None };
-    apply(None, &accepted).ok_or_else(|| is_missing("a run's state"))
+    apply(None, &accepted).ok_or_else(|| missing_row("a run's state"))
 }

@@ -1,55 +1,55 @@
-//! Words on their way to readers: kept before anybody is told, in the pieces they are told in.
+//! Deltas: text of the model is stored before readers see it, with the lengths of the chunks in which they see it.
 
 use windlass_kernel::{ChunkLengths, StreamedText};
 use windlass_ports::{Announcement, StoreError};
 
-use crate::rows::{Announces, DeltaRow, Outcome};
+use crate::rows::{Announces, DeltaRow, Result};
 
-/// Keeps words, if the run is active under their fence. The same words again change nothing.
-pub(crate) fn announce<R: Announces + ?Sized>(rows: &mut R, words: &Announcement) -> Outcome<()> {
-    check_pieces(words)?;
-    if !rows.is_active(&words.agent, words.run, words.epoch)? {
+/// Stores a batch of deltas if the run is active under their epoch. The same batch again changes nothing.
+pub(crate) fn announce<R: Announces + ?Sized>(rows: &mut R, batch: &Announcement) -> Result<()> {
+    check_chunks(batch)?;
+    if !rows.is_active(&batch.agent, batch.run, batch.epoch)? {
         return Err(StoreError::Fenced);
     }
-    if rows.pieces_standing(words.run)? != words.first {
-        return check_same(&said(rows.deltas(words.run)?), words);
+    if rows.stored_chunks(batch.run)? != batch.first {
+        return check_same(&join_deltas(rows.deltas(batch.run)?), batch);
     }
-    if words.pieces.is_empty() {
+    if batch.pieces.is_empty() {
         return Ok(());
     }
-    rows.insert_delta(words)
+    rows.insert_delta(batch)
 }
 
-/// The pieces must be all of the words: what is read back is cut where they end.
-pub(crate) fn check_pieces(words: &Announcement) -> Outcome<()> {
-    let mut rest = words.text.as_str();
-    for length in &words.pieces.0 {
-        let Some((_, behind)) = rest.split_at_checked(*length as usize) else { return Err(misfit(words)) };
+/// Checks that the chunks have the length of the text, because the stored text is divided by them when it is read.
+pub(crate) fn check_chunks(batch: &Announcement) -> Result<()> {
+    let mut rest = batch.text.as_str();
+    for length in &batch.pieces.0 {
+        let Some((_, behind)) = rest.split_at_checked(*length as usize) else { return Err(misfit(batch)) };
         rest = behind;
     }
-    if rest.is_empty() { Ok(()) } else { Err(misfit(words)) }
+    if rest.is_empty() { Ok(()) } else { Err(misfit(batch)) }
 }
 
-/// Whether words stand as they are announced: then somebody lost the answer and asks again.
-pub(crate) fn check_same(standing: &StreamedText, words: &Announcement) -> Outcome<()> {
-    let (first, count) = (words.first as usize, words.pieces.0.len());
-    let is_same = standing.chunks.0.get(first..first + count).is_some_and(|pieces| {
-        let before = ChunkLengths(standing.chunks.0[..first].to_vec()).bytes();
-        pieces == words.pieces.0 && standing.text.get(before..before + words.text.len()) == Some(&words.text)
+/// Checks whether a batch is stored already, as it is after a lost answer.
+pub(crate) fn check_same(stored: &StreamedText, batch: &Announcement) -> Result<()> {
+    let (first, count) = (batch.first as usize, batch.pieces.0.len());
+    let is_same = stored.chunks.0.get(first..first + count).is_some_and(|pieces| {
+        let before = ChunkLengths(stored.chunks.0[..first].to_vec()).bytes();
+        pieces == batch.pieces.0 && stored.text.get(before..before + batch.text.len()) == Some(&batch.text)
     });
-    if is_same { Ok(()) } else { Err(misfit(words)) }
+    if is_same { Ok(()) } else { Err(misfit(batch)) }
 }
 
-fn misfit(words: &Announcement) -> StoreError {
-    StoreError::Corrupt(format!("words of {} from piece {} on do not fit what was announced", words.run, words.first))
+fn misfit(batch: &Announcement) -> StoreError {
+    StoreError::Corrupt(format!("words of {} from piece {} on do not fit what was announced", batch.run, batch.first))
 }
 
-/// Batches of words as one.
-pub(crate) fn said(rows: Vec<DeltaRow>) -> StreamedText {
-    let mut said = StreamedText::default();
+/// Joins batches to one text.
+pub(crate) fn join_deltas(rows: Vec<DeltaRow>) -> StreamedText {
+    let mut joined = StreamedText::default();
     for row in rows {
-        said.text += &row.text;
-        said.chunks.0.extend(row.pieces.0);
+        joined.text += &row.text;
+        joined.chunks.0.extend(row.pieces.0);
     }
-    said
+    joined
 }

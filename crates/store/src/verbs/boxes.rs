@@ -1,21 +1,21 @@
-//! Boxes: append-only lists that begin where others left off.
+//! Boxes: append-only lists that may begin with a range of another box.
 
 use windlass_kernel::{BoxId, BoxRange, NewItem, RunId, Tenant};
 use windlass_ports::{ContextSize, NewPack, Packed};
 
-use crate::rows::{AnswerRow, BoxRow, Outcome, Reads, Rows, Segment, is_missing};
+use crate::rows::{AnswerRow, BoxRow, Reads, Result, Rows, Segment, missing_row};
 
-/// So many boxes are read one after the other at the most; a longer chain is copied into the box that would exceed it.
+/// The most boxes that a range is read from. A box that would make a longer chain gets a copy of the items instead.
 const CHAIN_MAX: u32 = 64;
 
-/// The stretches a range stands for, in reading order. `None` if there is no such box, or it is another tenant's.
-pub(crate) fn chain<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRange) -> Outcome<Option<Vec<Segment>>> {
+/// The segments that a range consists of, in reading order. `None` if the box does not exist or belongs to another tenant.
+pub(crate) fn chain<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRange) -> Result<Option<Vec<Segment>>> {
     let mut segments = Vec::new();
     let mut next = Some(range);
     while let Some(range) = next {
         let Some(found) = rows.find_box(range.id)?.filter(|found| found.tenant == *tenant) else {
-            // Only the first box is anybody's claim; the parents were checked when their children were made.
-            return if segments.is_empty() { Ok(None) } else { Err(is_missing("the parent of a box")) };
+            // Only the first box comes from the caller; the parents were checked when their children were made.
+            return if segments.is_empty() { Ok(None) } else { Err(missing_row("the parent of a box")) };
         };
         segments.push(Segment { id: range.id, from: -i64::from(found.inherited), below: range.length.into() });
         next = found.parent.filter(|_| found.inherited == 0);
@@ -24,8 +24,8 @@ pub(crate) fn chain<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRang
     Ok(Some(segments))
 }
 
-/// The box behind a range, if the tenant has it and it is long enough.
-pub(super) fn known_range<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRange) -> Outcome<Option<BoxRow>> {
+/// The box of a range, if the tenant has it and it is long enough.
+pub(super) fn known_range<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRange) -> Result<Option<BoxRow>> {
     let Some(found) = rows.find_box(range.id)?.filter(|found| found.tenant == *tenant) else {
         return Ok(None);
     };
@@ -33,9 +33,9 @@ pub(super) fn known_range<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: B
     Ok(Some(found).filter(|_| is_long_enough))
 }
 
-/// Makes a box that begins after `parent`, whose row the caller has. Items of the box itself stand from position 0 on, also
-/// when the parents' items had to be copied: a range of this box means the same either way.
-pub(super) fn make_box<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, parent: Option<(BoxRange, &BoxRow)>) -> Outcome<BoxRow> {
+/// Makes a box that begins after `parent`, whose row the caller has read. The box's own items have the positions from 0 on, also if the
+/// items of the parents were copied: a range of this box means the same either way.
+pub(super) fn make_box<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, parent: Option<(BoxRange, &BoxRow)>) -> Result<BoxRow> {
     let mut made = BoxRow { id, tenant: tenant.clone(), parent: parent.map(|(range, _)| range), depth: 0, inherited: 0, shared: false };
     if let Some((range, row)) = parent {
         (made.depth, made.inherited) = inherited_depth(rows, tenant, id, range, row)?;
@@ -44,19 +44,19 @@ pub(super) fn make_box<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxI
     Ok(made)
 }
 
-/// How deep a box is that begins after a range, and how many of the parents' items were copied into it.
+/// The depth of a box that begins after this range, and the number of items that are copied into it from its parents.
 pub(super) fn inherited_depth<R: Rows + ?Sized>(
     rows: &mut R,
     tenant: &Tenant,
     id: BoxId,
     parent: BoxRange,
     row: &BoxRow,
-) -> Outcome<(u32, u32)> {
+) -> Result<(u32, u32)> {
     if row.depth < CHAIN_MAX { Ok((row.depth + 1, 0)) } else { Ok((0, inherit(rows, tenant, id, parent)?)) }
 }
 
-fn inherit<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, parent: BoxRange) -> Outcome<u32> {
-    let segments = chain(rows, tenant, parent)?.ok_or_else(|| is_missing("the parent of a box"))?;
+fn inherit<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, parent: BoxRange) -> Result<u32> {
+    let segments = chain(rows, tenant, parent)?.ok_or_else(|| missing_row("the parent of a box"))?;
     let mut items = Vec::new();
     for segment in segments {
         items.extend(rows.box_item_ids(segment.id, segment.below as u32)?);
@@ -68,13 +68,13 @@ fn inherit<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, parent: B
     Ok(count as u32)
 }
 
-/// Notes that others read a box from now on. Once is enough, for it is never taken back.
-pub(super) fn share<R: Rows + ?Sized>(rows: &mut R, row: &BoxRow) -> Outcome<()> {
+/// Records that other runs read a box. It is done once per box and never undone.
+pub(super) fn share<R: Rows + ?Sized>(rows: &mut R, row: &BoxRow) -> Result<()> {
     if row.shared { Ok(()) } else { rows.share_box(row.id) }
 }
 
-/// Stores items and puts them at the end of a box that has `length` of its own.
-pub(super) fn fill<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, length: u32, items: &[NewItem]) -> Outcome<()> {
+/// Stores items and appends them to a box that has `length` items of its own.
+pub(super) fn fill<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, length: u32, items: &[NewItem]) -> Result<()> {
     for (position, item) in (i64::from(length)..).zip(items) {
         rows.insert_item(tenant, item)?;
         rows.insert_box_row(id, position, item.id)?;
@@ -82,13 +82,13 @@ pub(super) fn fill<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, id: BoxId, l
     Ok(())
 }
 
-/// Makes a box out of others and of new items. A box of this id that stands already is the answer to the same request made before. How
-/// much the box would hold is known before anything is written, or any id of an item read.
-pub(crate) fn pack<R: Rows + ?Sized>(rows: &mut R, new: &NewPack) -> Outcome<Packed> {
+/// Makes a box of ranges of other boxes and of new items. If the id exists already, the same request was made before and its box is the
+/// answer. The size of the new box is known before anything is written or an id of an item is read.
+pub(crate) fn pack<R: Rows + ?Sized>(rows: &mut R, new: &NewPack) -> Result<Packed> {
     let (tenant, id) = (&new.tenant, new.id);
-    let kept = new.key.as_ref().map_or(Ok(None), |request| rows.answer_to(tenant, request))?;
-    if let (Some(kept), Some(request)) = (&kept, &new.key)
-        && kept.asked != request.asked
+    let recorded = new.key.as_ref().map_or(Ok(None), |request| rows.answer_to(tenant, request))?;
+    if let (Some(recorded), Some(request)) = (&recorded, &new.key)
+        && recorded.asked != request.asked
     {
         return Ok(Packed::KeyReused);
     }
@@ -106,7 +106,7 @@ pub(crate) fn pack<R: Rows + ?Sized>(rows: &mut R, new: &NewPack) -> Outcome<Pac
     }
     let bytes = new.items.iter().map(|item| item.content.len() as u64).sum();
     let own = ContextSize { items: new.items.len() as u64, bytes };
-    // Items are counted without a look at them, so that a box of too many is refused before their bytes are added up.
+    // Counting items does not read them, so a box with too many is refused before their bytes are summed.
     let counted = own.plus(ContextSize { items: count(&segments), bytes: 0 });
     if !counted.is_within(new.limit) || !own.plus(size(rows, &segments)?).is_within(new.limit) {
         return Ok(Packed::TooLarge);
@@ -115,7 +115,7 @@ pub(crate) fn pack<R: Rows + ?Sized>(rows: &mut R, new: &NewPack) -> Outcome<Pac
     for segment in segments {
         shared.extend(rows.box_item_ids(segment.id, segment.below as u32)?);
     }
-    // What stands before a source is shared with it: its own context, and what that one was made from.
+    // The parents of a source are shared with it: its context, and what the context was made from.
     sources.iter().try_for_each(|source| share(rows, source))?;
     make_box(rows, tenant, id, None)?;
     let length = shared.len() as u32;
@@ -123,19 +123,19 @@ pub(crate) fn pack<R: Rows + ?Sized>(rows: &mut R, new: &NewPack) -> Outcome<Pac
         rows.insert_box_row(id, position as i64, item)?;
     }
     fill(rows, tenant, id, length, &new.items)?;
-    if let Some(request) = new.key.as_ref().filter(|_| kept.is_none()) {
-        // There is no run: the box's own id stands in its place.
+    if let Some(request) = new.key.as_ref().filter(|_| recorded.is_none()) {
+        // There is no run: the box's own id is stored in the place of a run's id.
         rows.insert_answer(&AnswerRow::new(tenant, request, RunId(id.0)))?;
     }
     Ok(Packed::Done(BoxRange { id, length: length + new.items.len() as u32 }))
 }
 
-/// How much a range stands for: nothing, if the tenant has no such box.
-pub(crate) fn range_size<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRange) -> Outcome<ContextSize> {
+/// The amount of content in a range: zero if the tenant has no such box.
+pub(crate) fn range_size<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, range: BoxRange) -> Result<ContextSize> {
     size(rows, &chain(rows, tenant, range)?.unwrap_or_default())
 }
 
-fn size<R: Reads + ?Sized>(rows: &R, segments: &[Segment]) -> Outcome<ContextSize> {
+fn size<R: Reads + ?Sized>(rows: &R, segments: &[Segment]) -> Result<ContextSize> {
     let bytes = if segments.is_empty() { 0 } else { rows.content_bytes(segments)? };
     Ok(ContextSize { items: count(segments), bytes })
 }

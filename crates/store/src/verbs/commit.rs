@@ -1,4 +1,4 @@
-//! Transitions: a run moves on, or ends; whole, or not at all.
+//! Transitions of a run: applied whole, or not at all.
 
 use std::collections::BTreeMap;
 
@@ -11,49 +11,49 @@ use windlass_ports::{
 
 use super::conversations;
 use super::erase::held_ms;
-use super::heads::{is_counted, is_own_head, lease, leases_after, may_be_held, show, show_idle};
+use super::heads::{is_counted, is_own_head, lease, leases_after, may_be_claimed, show, show_idle};
 use crate::{
     StoreOptions,
-    rows::{AnswerRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow, is_missing},
+    rows::{AnswerRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Reads, Result, Rows, RunBrief, RunChange, RunRow, missing_row},
 };
 
-/// What a transition makes of a head, decided before anything is written.
+/// What a transition makes of a head. It is decided before anything is written.
 pub(super) struct Plan {
-    /// The head afterwards.
+    /// The head after the transition.
     pub head: HeadRow,
-    /// The fence the transition is written under.
+    /// The epoch under which the transition is written.
     pub epoch: Epoch,
-    /// The queued run the agent is leased to, if this one ends.
+    /// The queued run that the agent is leased to, if this one ends.
     pub next: Option<RunBrief>,
-    /// What the run may leave behind if it ends.
-    pub left: Left,
-    /// Whether the head is forgotten: it was the run's own, and nobody waits for it.
+    /// The rows that the run may leave behind if it ends.
+    pub leftovers: Leftovers,
+    /// Whether the head is deleted: it was made for this run, and no other run is queued.
     pub is_last: bool,
 }
 
-/// What an ending run may leave behind, as its head knows: most leave nothing, and then nothing is searched for.
+/// The kinds of rows that an ending run may leave behind, as its head shows. Most runs leave none, and then none are searched for.
 #[derive(Clone, Copy)]
-pub(super) struct Left {
+pub(super) struct Leftovers {
     calls: bool,
     messages: bool,
 }
 
-impl Left {
-    pub(super) const EVERYTHING: Left = Left { calls: true, messages: true };
+impl Leftovers {
+    pub(super) const EVERYTHING: Leftovers = Leftovers { calls: true, messages: true };
 }
 
-/// Applies a transition if its guard holds. Applied already is success.
-pub(crate) fn commit<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, commit: &Commit) -> Outcome<Committed> {
+/// Applies a transition if its guard holds. A transition that is applied already succeeds again.
+pub(crate) fn commit<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, commit: &Commit) -> Result<Committed> {
     let agent = &guard.agent;
     if has_answered(rows, agent, commit)? {
-        // Either this very commit is asked for again, or what it would do was done for the same request before.
+        // Either this commit is sent again, or its effect was committed before for the same request.
         return match rows.head(agent)? {
             None => ended_already(rows, guard, commit),
             Some(head) => applied_already(rows, &head, guard, commit),
         };
     }
-    if let Some(passed) = pass(rows, options, guard, commit)? {
-        return Ok(passed);
+    if let Some(committed_fast) = commit_fast_path(rows, options, guard, commit)? {
+        return Ok(committed_fast);
     }
     let Some(before) = rows.head(agent)? else {
         return ended_already(rows, guard, commit);
@@ -72,15 +72,15 @@ pub(crate) fn commit<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guar
     Ok(committed(&plan.head, commit, messages))
 }
 
-/// The usual case in one statement fewer: the run goes on under the same owner, and nothing waits for it. `None` if it is not so.
-fn pass<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, commit: &Commit) -> Outcome<Option<Committed>> {
-    let is_usual = !commit.state.has_ended() && !commit.raise_epoch && commit.consumed.is_empty() && !may_be_held(commit);
+/// The usual case with one statement less: the run continues under the same owner, and no messages are pending. `None` in any other case.
+fn commit_fast_path<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, commit: &Commit) -> Result<Option<Committed>> {
+    let is_usual = !commit.state.has_ended() && !commit.raise_epoch && commit.consumed.is_empty() && !may_be_claimed(commit);
     if !is_usual {
         return Ok(None);
     }
     let mut shown = HeadRow::unused();
     show(&mut shown, &commit.state, &[], commit.now);
-    if !rows.pass_head(guard, commit.node, &shown)? {
+    if !rows.update_head_fast(guard, commit.node, &shown)? {
         return Ok(None);
     }
     let agent = &guard.agent;
@@ -88,22 +88,22 @@ fn pass<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, co
     if stores_state(commit) {
         rows.update_run(&run_change(commit, RunStatus::Active, Some(guard.epoch)))?;
     }
-    note(rows, options, agent, commit, 0)?;
+    add_to_outbox(rows, options, agent, commit, 0)?;
     Ok(Some(Committed { seq: Seq(guard.seq.0 + 1), epoch: guard.epoch, pending: 0, next_leased: false, messages }))
 }
 
-/// Laps between two times that the state of a run is stored.
+/// The state of a run is stored once in this many iterations.
 const STATE_EVERY: u32 = 8;
 
-/// In the middle of its laps a run's journal says it all: the state is stored now and then, so that what has to be folded stays
-/// short, and otherwise the same row would be written anew with every commit.
+/// Between two iterations the journal is sufficient. The state is stored from time to time, so that few events have to be folded; storing
+/// it with every commit would rewrite the same row each time.
 fn stores_state(commit: &Commit) -> bool {
     let is_lap = matches!(commit.kind, CommitKind::Suspend | CommitKind::Resume);
     !is_lap || commit.state.iteration.is_multiple_of(STATE_EVERY)
 }
 
-/// Ends a run that waits its turn: no head is asked, for no head shows it.
-pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit) -> Outcome<Withdrawn> {
+/// Ends a queued run. The head does not change, because it only shows the active run.
+pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit) -> Result<Withdrawn> {
     let is_queued = |run: &RunRow| run.brief.agent == *agent && run.brief.status == RunStatus::Queued;
     let Some(run) = rows.run(commit.run)?.filter(is_queued) else {
         return Ok(Withdrawn::NotQueued);
@@ -111,20 +111,20 @@ pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, ag
     if has_answered(rows, agent, commit)? {
         return Err(StoreError::Fenced);
     }
-    let before = rows.head(agent)?.ok_or_else(|| is_missing("the head of a queued run"))?;
+    let before = rows.head(agent)?.ok_or_else(|| missing_row("the head of a queued run"))?;
     let after = HeadRow { queued: before.queued.saturating_sub(1), ..before.clone() };
     rows.update_head(agent, &before, &after)?;
     write(rows, agent, commit, None)?;
     rows.update_run(&run_change(commit, RunStatus::Queued, None))?;
     rows.skip_message(agent, run.brief.message, commit.now)?;
-    let_go(rows, options, agent, commit.run, Left::EVERYTHING, commit.now)?;
-    release(rows, agent, run.follows, commit.now)?;
-    note(rows, options, agent, commit, 0)?;
+    release_leftovers(rows, options, agent, commit.run, Leftovers::EVERYTHING, commit.now)?;
+    release_followed(rows, agent, run.follows, commit.now)?;
+    add_to_outbox(rows, options, agent, commit, 0)?;
     Ok(Withdrawn::Done)
 }
 
-/// Whether a request that the commit answers was answered before. Asked before anything is written.
-fn has_answered<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Outcome<bool> {
+/// Whether a request that the commit answers was answered before. It is read before anything is written.
+fn has_answered<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Result<bool> {
     for request in commit.messages.iter().filter_map(|message| message.key.as_ref()) {
         if rows.answer_to(&agent.tenant, request)?.is_some() {
             return Ok(true);
@@ -137,41 +137,41 @@ fn holds(head: &HeadRow, guard: &Guard) -> bool {
     head.status == guard.status && head.epoch == guard.epoch && head.run == Some(guard.run) && head.seq == guard.seq
 }
 
-/// A commit whose answer was lost is asked for again: it is recognised by its events, which stand at the end of the journal.
-fn applied_already<R: Reads + ?Sized>(rows: &R, head: &HeadRow, guard: &Guard, commit: &Commit) -> Outcome<Committed> {
+/// A commit whose answer was lost is sent again. It is recognised by its events, which are at the end of the journal.
+fn applied_already<R: Reads + ?Sized>(rows: &R, head: &HeadRow, guard: &Guard, commit: &Commit) -> Result<Committed> {
     let is_next = head.seq.0 == guard.seq.0 + 1 && head.owner == Some(commit.node) && guard.run == commit.run;
-    if !is_next || standing_epoch(rows, commit)?.is_none() {
+    if !is_next || stored_epoch(rows, commit)?.is_none() {
         return Err(StoreError::Fenced);
     }
-    Ok(committed(head, commit, standing_messages(rows, &guard.agent, commit)?))
+    Ok(committed(head, commit, stored_messages(rows, &guard.agent, commit)?))
 }
 
-/// The same when the commit ended the run and its head went with it. Nobody knows any more who the owner was, and two that end a
-/// run write the same events: whose end it was is told by the item it left.
-fn ended_already<R: Reads + ?Sized>(rows: &R, guard: &Guard, commit: &Commit) -> Outcome<Committed> {
+/// The same for a commit that ended the run and deleted its head. The owner is not recorded any more, and two owners that end a run write
+/// the same events: the item of the deliverable shows which of them did.
+fn ended_already<R: Reads + ?Sized>(rows: &R, guard: &Guard, commit: &Commit) -> Result<Committed> {
     let may_be = commit.state.has_ended() && guard.run == commit.run && is_own_head(&guard.agent, commit.run);
     let is_same = |run: &RunRow| run.brief.agent == guard.agent && run.deliverable == commit.appended.last().copied();
     if !may_be || !rows.run(commit.run)?.as_ref().is_some_and(is_same) {
         return Err(StoreError::Fenced);
     }
-    let epoch = standing_epoch(rows, commit)?.filter(|epoch| *epoch == guard.epoch || epoch.0 == guard.epoch.0 + 1);
+    let epoch = stored_epoch(rows, commit)?.filter(|epoch| *epoch == guard.epoch || epoch.0 == guard.epoch.0 + 1);
     let epoch = epoch.ok_or(StoreError::Fenced)?;
-    let messages = standing_messages(rows, &guard.agent, commit)?;
+    let messages = stored_messages(rows, &guard.agent, commit)?;
     Ok(Committed { seq: Seq(guard.seq.0 + 1), epoch, pending: 0, next_leased: false, messages })
 }
 
-/// The fence under which the events of a commit stand at the end of the journal, if they do.
-fn standing_epoch<R: Reads + ?Sized>(rows: &R, commit: &Commit) -> Outcome<Option<Epoch>> {
+/// The epoch of the commit's events, if they are at the end of the journal.
+fn stored_epoch<R: Reads + ?Sized>(rows: &R, commit: &Commit) -> Result<Option<Epoch>> {
     if commit.events.is_empty() {
         return Ok(None);
     }
-    let standing = rows.journal(commit.run, first_number(commit), commit.events.len() + 1)?;
-    let is_same = standing.len() == commit.events.len()
-        && standing.iter().zip(&commit.events).all(|(row, event)| {
+    let found = rows.journal(commit.run, first_number(commit), commit.events.len() + 1)?;
+    let is_same = found.len() == commit.events.len()
+        && found.iter().zip(&commit.events).all(|(row, event)| {
             let (kind, body) = codec::encode_event(event);
             row.kind == kind && row.body == body
         });
-    Ok(standing.last().filter(|_| is_same).and_then(|row| row.epoch))
+    Ok(found.last().filter(|_| is_same).and_then(|row| row.epoch))
 }
 
 fn committed(head: &HeadRow, commit: &Commit, messages: Vec<MessageId>) -> Committed {
@@ -179,17 +179,17 @@ fn committed(head: &HeadRow, commit: &Commit, messages: Vec<MessageId>) -> Commi
     Committed { seq: head.seq, epoch: head.epoch, pending: head.pending, next_leased, messages }
 }
 
-fn standing_messages<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Outcome<Vec<MessageId>> {
-    commit.messages.iter().map(|message| standing_message(rows, agent, commit, message)).collect()
+fn stored_messages<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Result<Vec<MessageId>> {
+    commit.messages.iter().map(|message| stored_message(rows, agent, commit, message)).collect()
 }
 
-fn standing_message<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit, message: &NewMessage) -> Outcome<MessageId> {
+fn stored_message<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit, message: &NewMessage) -> Result<MessageId> {
     let found = rows.last_message(agent, commit.run, message.kind, message.call)?;
-    found.ok_or_else(|| is_missing("a message that was committed"))
+    found.ok_or_else(|| missing_row("a message that was committed"))
 }
 
 /// Decides what the head becomes. Only reads.
-pub(super) fn plan<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, before: &HeadRow, commit: &Commit) -> Outcome<Plan> {
+pub(super) fn plan<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, before: &HeadRow, commit: &Commit) -> Result<Plan> {
     let is_raised = commit.raise_epoch || before.owner != Some(commit.node);
     let epoch = Epoch(before.epoch.0 + u64::from(is_raised));
     let mut head = HeadRow {
@@ -203,12 +203,12 @@ pub(super) fn plan<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, before: &HeadR
     if !commit.state.has_ended() {
         let leases = leases_after(rows, commit)?;
         show(&mut head, &commit.state, &leases, commit.now);
-        return Ok(Plan { head, epoch, next: None, left: Left::EVERYTHING, is_last: false });
+        return Ok(Plan { head, epoch, next: None, leftovers: Leftovers::EVERYTHING, is_last: false });
     }
     let made_calls = commit.calls.iter().any(|(_, change)| matches!(change, CallChange::Made(_)));
-    // A run that nobody entered leaves its own turn, which `pending` does not count.
+    // A run that no worker entered leaves the message of its own turn, which `pending` does not count.
     let turn_waits = before.status == HeadStatus::Dispatched;
-    let behind = Left { calls: before.waiting > 0 || made_calls, messages: before.pending > 0 || turn_waits };
+    let leftovers = Leftovers { calls: before.waiting > 0 || made_calls, messages: before.pending > 0 || turn_waits };
     let left = head.pending;
     let next = match head.queued {
         0 => None,
@@ -225,34 +225,34 @@ pub(super) fn plan<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, before: &HeadR
         head.pending = pending_for(rows, agent, &head, commit)?;
     }
     let is_last = next.is_none() && head.pending == 0 && is_own_head(agent, commit.run);
-    Ok(Plan { head, epoch, next, left: behind, is_last })
+    Ok(Plan { head, epoch, next, leftovers, is_last })
 }
 
-/// How many of the messages a commit consumes were counted as pending.
-fn counted<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, head: &HeadRow, commit: &Commit) -> Outcome<u32> {
+/// The number of consumed messages that were counted as pending.
+fn counted<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, head: &HeadRow, commit: &Commit) -> Result<u32> {
     let mut count = 0;
     for id in &commit.consumed {
-        let row = rows.message(agent, *id)?.ok_or_else(|| is_missing("a consumed message"))?;
+        let row = rows.message(agent, *id)?.ok_or_else(|| missing_row("a consumed message"))?;
         count += u32::from(row.status == MessageStatus::Pending && is_counted(head, &row));
     }
     Ok(count)
 }
 
-/// Queued runs have higher ordinals than the active one, so the search begins there and never sees the agent's past.
-fn next_run<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Outcome<Option<RunBrief>> {
-    let ending = rows.run_brief(commit.run)?.ok_or_else(|| is_missing("the run of a commit"))?;
+/// Queued runs have higher ordinals than the active one, so the search begins there and never reads the agent's earlier runs.
+fn next_run<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, commit: &Commit) -> Result<Option<RunBrief>> {
+    let ending = rows.run_brief(commit.run)?.ok_or_else(|| missing_row("the run of a commit"))?;
     let next = rows.next_queued(agent, ending.ordinal)?;
-    next.map(Some).ok_or_else(|| is_missing("a run that the head counts as queued"))
+    next.map(Some).ok_or_else(|| missing_row("a run that the head counts as queued"))
 }
 
-/// What waits for a head that has just changed its run.
-fn pending_for<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, head: &HeadRow, commit: &Commit) -> Outcome<u32> {
+/// The pending messages of a head that has just changed its run.
+fn pending_for<R: Reads + ?Sized>(rows: &R, agent: &AgentKey, head: &HeadRow, commit: &Commit) -> Result<u32> {
     let stays = |id, row: &MessageRow| is_counted(head, row) && !commit.consumed.contains(&id);
     Ok(rows.pending(agent)?.iter().filter(|(id, row)| stays(*id, row)).count() as u32)
 }
 
-/// Everything of a transition but the head and the run itself. Returns the numbers of its messages.
-pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit, epoch: Option<Epoch>) -> Outcome<Vec<MessageId>> {
+/// Writes everything of a transition except the head and the run's row. Returns the numbers of its messages.
+pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit, epoch: Option<Epoch>) -> Result<Vec<MessageId>> {
     for item in &commit.items {
         rows.insert_item(&agent.tenant, item)?;
     }
@@ -266,13 +266,13 @@ pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &C
     write_calls(rows, agent, commit)?;
     let mut messages = Vec::with_capacity(commit.messages.len());
     for message in &commit.messages {
-        // Somebody outside may have reported the same: then that row is the record of it.
+        // The same result may have been reported from outside. Then that row is the record of it.
         let stored = match rows.insert_message(agent, &consumed(commit, message, epoch))? {
             Some(stored) => stored,
-            None => standing_message(rows, agent, commit, message)?,
+            None => stored_message(rows, agent, commit, message)?,
         };
         if let Some(request) = &message.key {
-            rows.insert_answer(&told(agent, commit.run, request, stored))?;
+            rows.insert_answer(&answer_row(agent, commit.run, request, stored))?;
         }
         messages.push(stored);
     }
@@ -285,13 +285,13 @@ pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &C
     Ok(messages)
 }
 
-/// What a request with a key is told: its inbox row.
-pub(super) fn told(agent: &AgentKey, run: RunId, request: &RequestKey, message: MessageId) -> AnswerRow {
+/// The recorded answer to a request with a key: its inbox row.
+pub(super) fn answer_row(agent: &AgentKey, run: RunId, request: &RequestKey, message: MessageId) -> AnswerRow {
     AnswerRow { message: Some(message), ..AnswerRow::new(&agent.tenant, request, run) }
 }
 
-/// Changes of one call stand one after the other, and become one statement.
-fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit) -> Outcome<()> {
+/// Merges the changes of one call to one statement.
+fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit) -> Result<()> {
     let mut made: BTreeMap<CallNumber, CallRow> = BTreeMap::new();
     let mut moves: BTreeMap<CallNumber, CallMove> = BTreeMap::new();
     for (call, change) in &commit.calls {
@@ -307,7 +307,7 @@ fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit
             }
         }
     }
-    // A call that a server runs is started with this commit, unless the same commit has its result already.
+    // A call for the server process is started with this commit, unless the same commit has its result already.
     for row in made.values_mut() {
         row.attempt = u32::from(row.status == CallStatus::Started);
         rows.insert_call(row)?;
@@ -315,13 +315,20 @@ fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit
     moves.into_iter().try_for_each(|(call, moved)| rows.move_call(commit.run, call, moved))
 }
 
-/// Nobody waits for a run that is over: its calls are dropped, its messages skipped.
-fn let_go<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, run: RunId, left: Left, now: Timestamp) -> Outcome<()> {
-    if left.calls {
+/// Cleans up after a run that has ended: drops its calls and skips its messages.
+fn release_leftovers<R: Rows + ?Sized>(
+    rows: &mut R,
+    options: StoreOptions,
+    agent: &AgentKey,
+    run: RunId,
+    leftovers: Leftovers,
+    now: Timestamp,
+) -> Result<()> {
+    if leftovers.calls {
         let dropped = CallMove { status: CallStatus::Dropped, result: None, deadline: None };
         rows.open_calls(run)?.into_iter().try_for_each(|call| rows.move_call(run, call, dropped))?;
     }
-    if left.messages {
+    if leftovers.messages {
         let waiting = rows.pending(agent)?.into_iter().filter(|(_, row)| row.run == Some(run));
         waiting.into_iter().try_for_each(|(message, _)| rows.skip_message(agent, message, now))?;
     }
@@ -331,29 +338,35 @@ fn let_go<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKe
     rows.add_open_runs(&agent.tenant, -1)
 }
 
-/// Nobody is waited for any more on behalf of the run that the ended one went on from.
-fn release<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, follows: Option<RunId>, now: Timestamp) -> Outcome<()> {
+/// Ends the wait of the run that the ended one continued.
+fn release_followed<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, follows: Option<RunId>, now: Timestamp) -> Result<()> {
     follows.map_or(Ok(()), |earlier| rows.release_run(&agent.tenant, earlier, now))
 }
 
-/// What follows when a run has ended, and the note for whoever publishes.
-pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, plan: &Plan) -> Outcome<()> {
+/// Ends or continues the agent's work after a transition, and leaves an outbox row.
+pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, plan: &Plan) -> Result<()> {
     if commit.state.has_ended() {
-        let_go(rows, options, agent, commit.run, plan.left, commit.now)?;
-        // A client that was handed calls again may send all that came before with their results.
-        release(rows, agent, commit.follows.filter(|_| held_ms(&commit.state) == 0), commit.now)?;
-        conversations::heard(rows, agent, commit.run, &commit.state)?;
+        release_leftovers(rows, options, agent, commit.run, plan.leftovers, commit.now)?;
+        // A client that has to make calls again may send the whole conversation with their results.
+        release_followed(rows, agent, commit.follows.filter(|_| held_ms(&commit.state) == 0), commit.now)?;
+        conversations::add_output(rows, agent, commit.run, &commit.state)?;
     }
     if let Some(next) = &plan.next {
         rows.activate_run(next.run, plan.head.epoch)?;
         rows.lease_message(agent, next.message, plan.head.epoch)?;
         conversations::bind(rows, agent, next.run)?;
     }
-    note(rows, options, agent, commit, 0)
+    add_to_outbox(rows, options, agent, commit, 0)
 }
 
-/// Notes a commit's events, and so many before them, for publishing.
-pub(super) fn note<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent: &AgentKey, commit: &Commit, earlier: u32) -> Outcome<()> {
+/// Records a commit's events in the outbox, with the `earlier` events before them.
+pub(super) fn add_to_outbox<R: Rows + ?Sized>(
+    rows: &mut R,
+    options: StoreOptions,
+    agent: &AgentKey,
+    commit: &Commit,
+    earlier: u32,
+) -> Result<()> {
     let count = commit.events.len() as u32 + earlier;
     if !options.publish || count == 0 {
         return Ok(());
@@ -361,7 +374,7 @@ pub(super) fn note<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agent:
     rows.insert_outbox(agent, commit.run, first_number(commit) - u64::from(earlier), count)
 }
 
-/// The run after a commit; `going_on` is its status unless it has ended.
+/// The change of the run's row. `going_on` is the status if the run has not ended.
 pub(super) fn run_change(commit: &Commit, going_on: RunStatus, epoch: Option<Epoch>) -> RunChange {
     let has_ended = commit.state.has_ended();
     RunChange {

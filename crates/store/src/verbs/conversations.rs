@@ -1,23 +1,24 @@
-//! Conversations: who may change one, and what a run that begins or ends in one does to it.
+//! Conversations: which changes are allowed, and what a run that begins or ends in a conversation does to it.
 //!
-//! The head of a conversation's agent stands for as long as the conversation does, so that whoever changes the one holds the other.
+//! The head of a conversation's agent exists for as long as the conversation does, so that a lock on the head is a lock on the
+//! conversation.
 
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, ConversationId, EndReason, ItemId, NewItem, Phase, Run, RunId, Tenant, Timestamp};
 use windlass_ports::{ConversationChange, ConversationView, Conversed, Enqueued, InConversation, NewRun, Part, conversation_agent};
 
 use super::boxes::{chain, fill, inherited_depth, make_box, share};
-use crate::rows::{BoxRow, ConversationRow, HeadRow, Outcome, Reads, Rows, is_missing, stands_already};
+use crate::rows::{BoxRow, ConversationRow, HeadRow, Reads, Result, Rows, existing_row, missing_row};
 
-/// A tenant's conversation.
-pub(crate) fn conversation<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Outcome<Option<ConversationView>> {
+/// A conversation of the tenant.
+pub(crate) fn conversation<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationView>> {
     let Some(row) = known(rows, tenant, id)? else { return Ok(None) };
     let is_busy = rows.head(&conversation_agent(tenant, id))?.is_some_and(|head| head.run.is_some());
     Ok(Some(view(row, is_busy)))
 }
 
-/// The parts of a tenant's conversation.
-pub(crate) fn conversation_parts<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Outcome<Vec<Part>> {
+/// The parts of a conversation of the tenant.
+pub(crate) fn conversation_parts<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Result<Vec<Part>> {
     if known(rows, tenant, id)?.is_none() { Ok(Vec::new()) } else { rows.conversation_parts(id) }
 }
 
@@ -28,17 +29,17 @@ pub(crate) fn converse<R: Rows + ?Sized>(
     id: ConversationId,
     change: &ConversationChange,
     now: Timestamp,
-) -> Outcome<Conversed> {
+) -> Result<Conversed> {
     let agent = conversation_agent(tenant, id);
-    // The head is asked for first: who has it has the conversation.
+    // The head is read first, because its lock protects the conversation.
     let head = rows.head(&agent)?;
     let row = known(rows, tenant, id)?;
     let (row, head) = match (row, head, change) {
         (Some(row), Some(head), _) => (row, head),
-        (Some(_), None, _) => return Err(is_missing("the head of a conversation")),
+        (Some(_), None, _) => return Err(missing_row("the head of a conversation")),
         (None, _, ConversationChange::Begin { metadata, id: own, items }) => {
             if rows.conversation(id)?.is_some() {
-                return Err(stands_already("the conversation"));
+                return Err(existing_row("the conversation"));
             }
             return begin(rows, &agent, id, metadata, (*own, items), now);
         }
@@ -46,7 +47,7 @@ pub(crate) fn converse<R: Rows + ?Sized>(
     };
     let is_busy = head.run.is_some();
     let changed = match change {
-        // The same request made again.
+        // The same request was made before.
         ConversationChange::Begin { .. } => Some(row),
         ConversationChange::Describe { metadata } => {
             let described = ConversationRow { metadata: metadata.clone(), ..row };
@@ -68,8 +69,8 @@ pub(crate) fn converse<R: Rows + ?Sized>(
     Ok(changed.map_or(Conversed::Full, |row| Conversed::Done(view(row, is_busy))))
 }
 
-/// The boxes of items that were put into a conversation and that no run, and no other box, was made from.
-fn own_boxes<R: Reads + ?Sized>(rows: &R, id: ConversationId) -> Outcome<Vec<BoxId>> {
+/// The boxes of items that clients added to a conversation and that no run and no other box was made from.
+fn own_boxes<R: Reads + ?Sized>(rows: &R, id: ConversationId) -> Result<Vec<BoxId>> {
     let mut own = Vec::new();
     for part in rows.conversation_parts(id)? {
         if let Part::Items(items) = part
@@ -81,7 +82,7 @@ fn own_boxes<R: Reads + ?Sized>(rows: &R, id: ConversationId) -> Outcome<Vec<Box
     Ok(own)
 }
 
-fn known<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Outcome<Option<ConversationRow>> {
+fn known<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ConversationId) -> Result<Option<ConversationRow>> {
     Ok(rows.conversation(id)?.filter(|row| row.tenant == *tenant))
 }
 
@@ -105,7 +106,7 @@ fn begin<R: Rows + ?Sized>(
     metadata: &Bytes,
     (own, items): (BoxId, &[NewItem]),
     now: Timestamp,
-) -> Outcome<Conversed> {
+) -> Result<Conversed> {
     rows.insert_head(agent, &HeadRow::unused())?;
     let (tenant, metadata) = (agent.tenant.clone(), metadata.clone());
     let mut row = ConversationRow { id, tenant, created_at: now, metadata, version: 0, items: 0, tail: None, gone: Bytes::new() };
@@ -121,21 +122,21 @@ fn begin<R: Rows + ?Sized>(
     Ok(Conversed::Done(view(row, false)))
 }
 
-/// Puts items behind what was said. `None` if there is no room for them.
+/// Appends items to a conversation. `None` if it would have too many.
 fn add<R: Rows + ?Sized>(
     rows: &mut R,
     row: ConversationRow,
     own: BoxId,
     items: &[NewItem],
     items_max: u32,
-) -> Outcome<Option<ConversationRow>> {
+) -> Result<Option<ConversationRow>> {
     let Some(first) = items.first() else { return Ok(Some(row)) };
     if rows.item(&row.tenant, first.id)?.is_some() {
-        // The same request made again.
+        // The same request was made before.
         return Ok(Some(row));
     }
     let count = items.len() as u32;
-    // What was taken out is remembered, so it takes room as well.
+    // Removed items are remembered, so they count as well.
     let ever = row.items.saturating_add(row.gone_items().len() as u32);
     if ever.saturating_add(count) > items_max {
         return Ok(None);
@@ -143,7 +144,7 @@ fn add<R: Rows + ?Sized>(
     let version = row.version + 1;
     let before = row.tail.map(|tail| tail_box(rows, tail).map(|found| (tail, found))).transpose()?;
     let tail = match &before {
-        // What was put in last is in nobody's context yet: more can stand in the same box.
+        // No run has the last added items in its context yet, so that more can be appended to the same box.
         Some((tail, found)) if is_put_in(rows, &row, *tail, found)? => {
             fill(rows, &row.tenant, tail.id, tail.length, items)?;
             BoxRange { id: tail.id, length: tail.length + count }
@@ -161,17 +162,17 @@ fn add<R: Rows + ?Sized>(
     Ok(Some(added))
 }
 
-fn tail_box<R: Reads + ?Sized>(rows: &R, tail: BoxRange) -> Outcome<BoxRow> {
-    rows.find_box(tail.id)?.ok_or_else(|| is_missing("the end of a conversation"))
+fn tail_box<R: Reads + ?Sized>(rows: &R, tail: BoxRange) -> Result<BoxRow> {
+    rows.find_box(tail.id)?.ok_or_else(|| missing_row("the end of a conversation"))
 }
 
-/// Whether the end of a conversation is a box of its own that only it reads.
-fn is_put_in<R: Reads + ?Sized>(rows: &R, row: &ConversationRow, tail: BoxRange, found: &BoxRow) -> Outcome<bool> {
+/// Whether the conversation ends with a box of its own that nothing else reads.
+fn is_put_in<R: Reads + ?Sized>(rows: &R, row: &ConversationRow, tail: BoxRange, found: &BoxRow) -> Result<bool> {
     Ok(!found.shared && rows.conversation_parts(row.id)?.last() == Some(&Part::Items(tail.id)))
 }
 
-/// Takes items out: what stays is read from a box of its own, which has the same items and no others.
-fn remove<R: Rows + ?Sized>(rows: &mut R, row: ConversationRow, own: BoxId, items: &[ItemId]) -> Outcome<ConversationRow> {
+/// Removes items: a new box gets the items that remain.
+fn remove<R: Rows + ?Sized>(rows: &mut R, row: ConversationRow, own: BoxId, items: &[ItemId]) -> Result<ConversationRow> {
     let Some(tail) = row.tail else { return Ok(row) };
     let mut stays = Vec::new();
     for segment in chain(rows, &row.tenant, tail)?.unwrap_or_default() {
@@ -180,7 +181,7 @@ fn remove<R: Rows + ?Sized>(rows: &mut R, row: ConversationRow, own: BoxId, item
     let before = stays.len();
     stays.retain(|item| !items.contains(item));
     if stays.len() == before {
-        // The same request made again.
+        // The same request was made before.
         return Ok(row);
     }
     share(rows, &tail_box(rows, tail)?)?;
@@ -196,8 +197,8 @@ fn remove<R: Rows + ?Sized>(rows: &mut R, row: ConversationRow, own: BoxId, item
     Ok(removed)
 }
 
-/// Why a run is not taken into its conversation.
-pub(super) fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, asked: InConversation) -> Outcome<Option<Enqueued>> {
+/// Why a run is refused by its conversation.
+pub(super) fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, asked: InConversation) -> Result<Option<Enqueued>> {
     let head = rows.head(&new.agent)?;
     let Some(row) = known(rows, &new.agent.tenant, asked.id)? else { return Ok(Some(Enqueued::UnknownConversation)) };
     let is_busy = head.is_some_and(|head| head.run.is_some());
@@ -208,8 +209,9 @@ pub(super) fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, asked: InConver
     Ok((!is_as_found).then_some(Enqueued::ConversationMoved))
 }
 
-/// A run that is over has said something, unless it failed or was stopped: who asks again then says the same once more.
-pub(super) fn heard<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, state: &Run) -> Outcome<()> {
+/// Adds the output of an ended run to its conversation, unless the run failed or was stopped: a client that tries again sends the same
+/// input again.
+pub(super) fn add_output<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, state: &Run) -> Result<()> {
     let is_lost =
         matches!(&state.phase, Phase::Ended { reason: EndReason::ModelFailed(_) | EndReason::Stopped | EndReason::Abandoned, .. });
     let Some(tail) = state.continuation_range().filter(|_| !is_lost) else { return Ok(()) };
@@ -221,21 +223,21 @@ pub(super) fn heard<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId
     rows.update_conversation(&ConversationRow { version, items, tail: Some(tail), ..row })
 }
 
-/// Lets a run that has waited begin after what was said meanwhile.
-pub(super) fn bind<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId) -> Outcome<()> {
+/// Makes a run that was queued begin after the items that the conversation has by now.
+pub(super) fn bind<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId) -> Result<()> {
     let Some((row, tail)) = conversation_of(rows, agent)?.and_then(|row| row.tail.map(|tail| (row, tail))) else { return Ok(()) };
-    let waiting = rows.run(run)?.ok_or_else(|| is_missing("a run that has waited"))?;
+    let waiting = rows.run(run)?.ok_or_else(|| missing_row("a run that has waited"))?;
     let before = tail_box(rows, tail)?;
     share(rows, &before)?;
-    let find = |rows: &R, id| rows.find_box(id)?.ok_or_else(|| is_missing("a box of a run that has waited"));
+    let find = |rows: &R, id| rows.find_box(id)?.ok_or_else(|| missing_row("a box of a run that has waited"));
     let (context, output) = (find(rows, waiting.context)?, find(rows, waiting.output)?);
     let (depth, inherited) = inherited_depth(rows, &row.tenant, context.id, tail, &before)?;
     rows.bind_box(&BoxRow { parent: Some(tail), depth, inherited, ..context })?;
     rows.bind_box(&BoxRow { depth: depth + 1, ..output })
 }
 
-/// The conversation whose agent this is.
-fn conversation_of<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Outcome<Option<ConversationRow>> {
+/// The conversation that has this agent.
+fn conversation_of<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Result<Option<ConversationRow>> {
     let Ok(id) = agent.agent.as_str().parse::<ConversationId>() else { return Ok(None) };
     known(rows, &agent.tenant, id)
 }

@@ -1,18 +1,18 @@
-//! A request becomes a run: recorded, and leased or even entered if its agent is idle.
+//! Records a request as a run. If its agent is idle, the run is leased or entered as well.
 
 use windlass_kernel::{BoxRange, Epoch, RunId, Seq};
 use windlass_ports::{Commit, Enqueued, MessageId, MessageKind, MessageStatus, NewRun, OpenRequest, RunStatus, codec};
 
 use super::{
     boxes::{fill, known_range, make_box, share},
-    commit::{Plan, finish, journal_row, note, plan, run_change, write},
+    commit::{Plan, add_to_outbox, finish, journal_row, plan, run_change, write},
     conversations,
     erase::erase_ms,
     heads::{is_own_head, lease},
 };
 use crate::{
     StoreOptions,
-    rows::{BoxRow, HeadRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow, stands_already},
+    rows::{BoxRow, HeadRow, MessageRow, Reads, Result, Rows, RunBrief, RunChange, RunRow, existing_row},
 };
 
 /// How a run begins.
@@ -22,8 +22,8 @@ enum Start<'a> {
     Entered(&'a Commit, Box<Plan>),
 }
 
-/// Records a run. A repeated key, or a repeated run, changes nothing; so does a refusal.
-pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new: &NewRun) -> Outcome<Enqueued> {
+/// Records a run. A repeated key, a repeated run id and a refusal change nothing.
+pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new: &NewRun) -> Result<Enqueued> {
     if let Some(first) = recorded_already(rows, new)? {
         return Ok(duplicate(first));
     }
@@ -62,7 +62,7 @@ pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new
         (false, false) => rows.update_head(&new.agent, &before, &after)?,
     };
     if !is_ours {
-        return Err(stands_already("another writer's head"));
+        return Err(existing_row("another writer's head"));
     }
     let message = record(rows, new, parent.as_ref(), after.runs, &start)?;
     follow_up(rows, options, new, &start)?;
@@ -73,8 +73,8 @@ pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new
     })
 }
 
-/// The head of an agent that has none. One that was a run's own is gone with that run: whoever uses the name again goes on after it.
-fn unused<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Outcome<HeadRow> {
+/// The head of an agent that has none. If the name is that of an earlier run whose head was deleted, its ordinals and epochs continue.
+fn unused<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Result<HeadRow> {
     let mut head = HeadRow::unused();
     let may_have_been = !is_own_head(&new.agent, new.run) && new.agent.agent.as_str().parse::<RunId>().is_ok();
     while may_have_been && let Some(earlier) = rows.run_from(&new.agent, head.runs + 1)? {
@@ -84,8 +84,8 @@ fn unused<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Outcome<HeadRow> {
     Ok(head)
 }
 
-/// The run's own id counts like a key: a request whose answer was lost is made again with the same one.
-fn recorded_already<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Outcome<Option<RunBrief>> {
+/// The run's own id counts like a key: a request whose answer was lost is sent again with the same id.
+fn recorded_already<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Result<Option<RunBrief>> {
     if let Some(key) = &new.dedupe
         && let Some(first) = rows.run_by_dedupe(&new.agent.tenant, &codec::key_hash(&new.agent.tenant, key))?
     {
@@ -93,7 +93,7 @@ fn recorded_already<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Outcome<Option
     }
     match rows.run_brief(new.run)? {
         Some(first) if first.agent.tenant == new.agent.tenant => Ok(Some(first)),
-        Some(_) => Err(stands_already("the run")),
+        Some(_) => Err(existing_row("the run")),
         None => Ok(None),
     }
 }
@@ -103,8 +103,8 @@ fn duplicate(first: RunBrief) -> Enqueued {
     Enqueued::Duplicate { run: first.run, agent: first.agent, message: first.message, epoch: first.epoch, queued }
 }
 
-/// Why a request is not taken. A quarantined head has a run, so it counts as busy.
-fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, head: Option<&HeadRow>) -> Outcome<Option<Enqueued>> {
+/// Why a request is refused. A quarantined head has a run, so it counts as busy.
+fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, head: Option<&HeadRow>) -> Result<Option<Enqueued>> {
     if let Some(busy) = head.filter(|head| head.run.is_some()) {
         if new.kind == MessageKind::UiAction {
             return Ok(Some(Enqueued::Busy));
@@ -117,14 +117,14 @@ fn refusal<R: Reads + ?Sized>(rows: &R, new: &NewRun, head: Option<&HeadRow>) ->
     Ok(is_full.then_some(Enqueued::TenantFull))
 }
 
-/// Decides how the run begins and what that makes of the head. Only reads.
-fn begin<'a, R: Reads + ?Sized>(rows: &R, new: &'a NewRun, before: &HeadRow) -> Outcome<(HeadRow, Start<'a>)> {
+/// Decides how the run begins and what the head becomes. Only reads.
+fn begin<'a, R: Reads + ?Sized>(rows: &R, new: &'a NewRun, before: &HeadRow) -> Result<(HeadRow, Start<'a>)> {
     let mut head = HeadRow { runs: before.runs + 1, ..before.clone() };
     if before.run.is_some() {
         head.queued += 1;
         return Ok((head, Start::Queued));
     }
-    // Messages that are no run's wait on, whoever is active.
+    // Messages that belong to no run stay pending, whichever run is active.
     let pending = head.pending;
     lease(&mut head, new.run, new.now);
     head.pending = pending;
@@ -134,7 +134,7 @@ fn begin<'a, R: Reads + ?Sized>(rows: &R, new: &'a NewRun, before: &HeadRow) -> 
         let epoch = head.epoch;
         return Ok((head, Start::Dispatched(epoch)));
     };
-    // Lease and entering are one commit, so the head counts one.
+    // Lease and entry are one commit, so the sequence number rises by one.
     let plan = plan(rows, &new.agent, &head, enter)?;
     Ok((plan.head.clone(), Start::Entered(enter, Box::new(plan))))
 }
@@ -146,14 +146,14 @@ fn record<R: Rows + ?Sized>(
     parent: Option<&(BoxRange, BoxRow)>,
     ordinal: u64,
     start: &Start<'_>,
-) -> Outcome<MessageId> {
+) -> Result<MessageId> {
     let tenant = &new.agent.tenant;
     parent.map_or(Ok(()), |(_, row)| share(rows, row))?;
     let context = make_box(rows, tenant, new.context.id, parent.map(|(range, row)| (*range, row)))?;
     fill(rows, tenant, new.context.id, 0, &new.context.items)?;
     let whole = BoxRange { id: context.id, length: new.context.items.len() as u32 };
     make_box(rows, tenant, new.output, Some((whole, &context)))?;
-    let message = rows.insert_message(&new.agent, &turn(new, start))?.ok_or_else(|| stands_already("the turn"))?;
+    let message = rows.insert_message(&new.agent, &turn(new, start))?.ok_or_else(|| existing_row("the turn"))?;
     rows.keep_manifest(tenant, &new.manifest)?;
     let change = match start {
         Start::Queued => unentered(new, RunStatus::Queued, None),
@@ -170,15 +170,15 @@ fn record<R: Rows + ?Sized>(
     Ok(message)
 }
 
-/// What entering writes, and the note for whoever publishes.
-fn follow_up<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new: &NewRun, start: &Start<'_>) -> Outcome<()> {
+/// Writes what entering the run changes, and leaves an outbox row.
+fn follow_up<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new: &NewRun, start: &Start<'_>) -> Result<()> {
     let Start::Entered(enter, plan) = start else {
         return if options.publish { rows.insert_outbox(&new.agent, new.run, 0, 1) } else { Ok(()) };
     };
     write(rows, &new.agent, enter, Some(plan.epoch))?;
-    // `finish` would note the entering alone; the first event belongs to the same stretch.
+    // `finish` would leave an outbox row for the entry alone; the first event belongs to the same row.
     finish(rows, StoreOptions { publish: false, ..options }, &new.agent, enter, plan)?;
-    note(rows, options, &new.agent, enter, 1)
+    add_to_outbox(rows, options, &new.agent, enter, 1)
 }
 
 fn turn(new: &NewRun, start: &Start<'_>) -> MessageRow {

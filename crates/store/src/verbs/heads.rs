@@ -1,11 +1,11 @@
-//! What a head shows, and the two verbs that touch a head without a transition.
+//! What a head shows of its run, and the two verbs that change a head without a transition.
 
 use windlass_kernel::{AgentKey, HeadStatus, Run, RunId, Seq, Timestamp, outstanding};
 use windlass_ports::{CallChange, Commit, MessageId};
 
-use crate::rows::{HeadRow, MessageRow, Outcome, Reads, Rows, begins_run};
+use crate::rows::{HeadRow, MessageRow, Reads, Result, Rows, begins_run};
 
-/// Lets a head show a run that goes on.
+/// Makes a head show the state of a run that has not ended.
 pub(super) fn show(head: &mut HeadRow, state: &Run, leases: &[Timestamp], now: Timestamp) {
     head.status = state.head_status();
     head.waiting = state.waiting_count() as u32;
@@ -13,27 +13,27 @@ pub(super) fn show(head: &mut HeadRow, state: &Run, leases: &[Timestamp], now: T
     head.local = outstanding(state).len() as u32;
     head.wake_at = match head.status {
         HeadStatus::Idle => None,
-        // Nobody has entered: whoever looks first does.
+        // No worker has entered: the first one that looks does.
         HeadStatus::Dispatched => Some(now),
-        // The owner learns of messages by its commits; waking it for them would only spin.
+        // The owner gets the count of messages with every commit. A wake-up time for them would only make the sweep load the head.
         HeadStatus::Running => state.wake_at(),
         HeadStatus::Suspended => wake_suspended(head, leases, now),
     };
 }
 
-/// When somebody has to look at a suspended head: at its deadline, at the end of a lease, at once if a message waits. The
-/// last matters when the owner is lost right after its commit: nothing else would point at the message.
+/// When a suspended head must be looked at: at its deadline, at the end of a lease, and at once if a message is pending. The last case
+/// matters if the owner is lost right after its commit: nothing else points at the message.
 fn wake_suspended(head: &HeadRow, leases: &[Timestamp], now: Timestamp) -> Option<Timestamp> {
     let at_once = (head.pending > 0).then_some(now);
     head.deadline.into_iter().chain(at_once).chain(leases.iter().copied()).min()
 }
 
-/// Whether a head is there for one run only: nobody named an agent, so the run itself gave the name.
+/// Whether a head was made for one run only: the request named no agent, so the run gave the head its name.
 pub(crate) fn is_own_head(agent: &AgentKey, run: RunId) -> bool {
     agent.agent.as_str() == run.to_string()
 }
 
-/// Lets a head show that no run is active.
+/// Makes a head show that no run is active.
 pub(super) fn show_idle(head: &mut HeadRow) {
     head.status = HeadStatus::Idle;
     head.run = None;
@@ -44,7 +44,7 @@ pub(super) fn show_idle(head: &mut HeadRow) {
     head.local = 0;
 }
 
-/// Leases a head to a run: a new epoch, and somebody has to enter.
+/// Leases a head to a run: the epoch rises, and a worker has to enter.
 pub(super) fn lease(head: &mut HeadRow, run: RunId, now: Timestamp) {
     show_idle(head);
     head.status = HeadStatus::Dispatched;
@@ -53,25 +53,25 @@ pub(super) fn lease(head: &mut HeadRow, run: RunId, now: Timestamp) {
     head.wake_at = Some(now);
 }
 
-/// Whether a service may hold a call that the run still waits for after a commit. One that is only just made is nobody's.
-pub(crate) fn may_be_held(commit: &Commit) -> bool {
+/// Whether a service may hold a call that the run still waits for after a commit. No service holds a call that this commit makes.
+pub(crate) fn may_be_claimed(commit: &Commit) -> bool {
     let is_made = |call| commit.calls.iter().any(|(made, change)| *made == call && matches!(change, CallChange::Made(_)));
     commit.state.calls().iter().any(|call| !call.is_received() && !is_made(call.call))
 }
 
 /// The ends of the leases on a run's calls, as they will be after a commit.
-pub(super) fn leases_after<R: Reads + ?Sized>(rows: &R, commit: &Commit) -> Outcome<Vec<Timestamp>> {
-    if !may_be_held(commit) {
+pub(super) fn leases_after<R: Reads + ?Sized>(rows: &R, commit: &Commit) -> Result<Vec<Timestamp>> {
+    if !may_be_claimed(commit) {
         return Ok(Vec::new());
     }
-    // Whatever a commit does to a call ends the hold on it.
+    // Every change of a call by a commit ends the lease on it.
     let keeps_hold = |call| commit.calls.iter().all(|(changed, _)| *changed != call);
     let claims = rows.claims(commit.run)?;
     Ok(claims.into_iter().filter(|(call, _)| keeps_hold(*call)).map(|(_, until)| until).collect())
 }
 
-/// Sets anew when a suspended head is to be looked at, after leases or messages changed without a transition.
-pub(super) fn rearm<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, before: &HeadRow, mut after: HeadRow, now: Timestamp) -> Outcome<()> {
+/// Computes again when a suspended head must be looked at, after leases or messages changed without a transition.
+pub(super) fn rearm<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, before: &HeadRow, mut after: HeadRow, now: Timestamp) -> Result<()> {
     if let (HeadStatus::Suspended, Some(run), None) = (after.status, after.run, &after.quarantined) {
         let leases: Vec<Timestamp> = rows.claims(run)?.into_iter().map(|(_, until)| until).collect();
         after.wake_at = wake_suspended(&after, &leases, now);
@@ -82,19 +82,19 @@ pub(super) fn rearm<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, before: &H
     Ok(())
 }
 
-/// Whether a pending message is one that `HeadRow::pending` counts.
+/// Whether `HeadRow::pending` counts a pending message.
 pub(super) fn is_counted(head: &HeadRow, message: &MessageRow) -> bool {
     !begins_run(message.kind) && (message.run.is_none() || message.run == head.run)
 }
 
-/// Takes an agent out of the way. One that has gone on from the run is in nobody's way and stays as it is.
-pub(crate) fn quarantine<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, reason: &str) -> Outcome<()> {
+/// Quarantines an agent. An agent that has another active run by now is left as it is.
+pub(crate) fn quarantine<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId, reason: &str) -> Result<()> {
     let Some(before) = rows.head(agent)?.filter(|head| head.run == Some(run)) else {
         return Ok(());
     };
     let after = HeadRow {
         status: HeadStatus::Suspended,
-        // Whoever worked on it must not go on: what it knows may be as unreadable as what is stored.
+        // A worker that has the run in memory must be fenced: its state may be as unreadable as the stored one.
         seq: Seq(before.seq.0 + 1),
         wake_at: None,
         quarantined: Some(reason.to_owned()),
@@ -104,8 +104,8 @@ pub(crate) fn quarantine<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: 
     Ok(())
 }
 
-/// Makes a pending message an error.
-pub(crate) fn refuse<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, message: MessageId, reason: &str) -> Outcome<()> {
+/// Sets the status of a pending message to `error`.
+pub(crate) fn refuse<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, message: MessageId, reason: &str) -> Result<()> {
     let is_pending = |row: &MessageRow| row.status == windlass_ports::MessageStatus::Pending;
     let Some(refused) = rows.message(agent, message)?.filter(is_pending) else {
         return Ok(());
@@ -115,7 +115,7 @@ pub(crate) fn refuse<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, message: 
         return Ok(());
     };
     let after = HeadRow { pending: before.pending.saturating_sub(1), ..before.clone() };
-    // A head that has more to read stays due from when its messages came.
+    // A head with more pending messages stays due since its messages arrived.
     let now = before.wake_at.unwrap_or(refused.created_at);
     rearm(rows, agent, &before, after, now)
 }

@@ -1,21 +1,21 @@
-//! Results from outside the owner: recorded once, applied by the owner later.
+//! Results from outside the owner: recorded once, and applied by the owner later.
 
 use windlass_kernel::{HeadStatus, RunId};
 use windlass_ports::{MessageStatus, NewReport, RunStatus, StoreError, Taken};
 
-use super::{commit::told, erase::is_erased};
-use crate::rows::{HeadRow, MessageRow, Outcome, Rows, RunBrief, is_report, stands_already};
+use super::{commit::answer_row, erase::is_erased};
+use crate::rows::{HeadRow, MessageRow, Result, Rows, RunBrief, existing_row, is_report};
 
-/// Records a report. Whether the run wants it is the owner's to say; only what can never matter is told apart here.
-pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Outcome<Taken> {
+/// Records a report. The owner decides whether the run needs it; this only recognises reports that can't have an effect.
+pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Result<Taken> {
     let Some(run) = rows.run_brief(report.run)?.filter(|run| run.agent == report.agent) else {
         return Ok(Taken::UnknownRun);
     };
     if let Some(request) = &report.message.key
-        && let Some(kept) = rows.answer_to(&report.agent.tenant, request)?
+        && let Some(recorded) = rows.answer_to(&report.agent.tenant, request)?
     {
-        // Under the same key something else can only have come at the same time: whoever asks again finds it.
-        let first = kept.message.filter(|_| kept.asked == request.asked);
+        // Another request with the same key can only have been made at the same time: a repetition finds it.
+        let first = recorded.message.filter(|_| recorded.asked == request.asked);
         return first.map(Taken::Recorded).ok_or(StoreError::Fenced);
     }
     if let Some(call) = report.message.call.filter(|_| is_report(report.message.kind))
@@ -26,14 +26,14 @@ pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Outc
     let is_late = run.status == RunStatus::Ended;
     let mut row = message(report, &run, if is_late { MessageStatus::Skipped } else { MessageStatus::Pending });
     if is_late && is_erased(rows, run.run)? {
-        // That it came is on record; what it said would be erased by nobody.
+        // The report is recorded without its content, because nothing would ever erase the content.
         (row.item, row.reason) = (None, None);
     } else {
         rows.insert_item(&report.agent.tenant, &report.content)?;
     }
-    let id = rows.insert_message(&report.agent, &row)?.ok_or_else(|| stands_already("the report"))?;
+    let id = rows.insert_message(&report.agent, &row)?.ok_or_else(|| existing_row("the report"))?;
     if let Some(request) = &report.message.key {
-        rows.insert_answer(&told(&report.agent, run.run, request, id))?;
+        rows.insert_answer(&answer_row(&report.agent, run.run, request, id))?;
     }
     if is_late {
         return Ok(Taken::Late(id));
@@ -42,13 +42,14 @@ pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Outc
     Ok(Taken::Recorded(id))
 }
 
-/// Tells the head. A report for a run that is still queued is counted when that run is leased.
-fn count<R: Rows + ?Sized>(rows: &mut R, report: &NewReport, run: RunId) -> Outcome<()> {
+/// Counts the report on the head. A report for a queued run is counted when that run is leased.
+fn count<R: Rows + ?Sized>(rows: &mut R, report: &NewReport, run: RunId) -> Result<()> {
     let Some(before) = rows.head(&report.agent)?.filter(|head| head.run == Some(run)) else {
         return Ok(());
     };
     let mut after = HeadRow { pending: before.pending + 1, ..before.clone() };
-    // A running owner learns of it by its next commit; to wake it would only spin. A quarantined head is left alone.
+    // A running owner gets the count with its next commit; a wake-up time would only make the sweep load the head. A quarantined head is
+    // left as it is.
     if before.status == HeadStatus::Suspended && before.quarantined.is_none() {
         after.wake_at = Some(before.wake_at.map_or(report.now, |at| at.min(report.now)));
     }

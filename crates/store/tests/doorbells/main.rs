@@ -10,66 +10,71 @@ use tokio::sync::mpsc;
 use windlass_kernel::{AgentKey, RunId};
 use windlass_ports::{Doorbell, Ring};
 
-/// How long something may take that should happen at once. It only bounds a failure.
+/// A limit for what should happen at once. It only bounds a failure.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn agent(name: &str) -> Ring {
     Ring::Agent(AgentKey { tenant: "acme".into(), agent: name.into() })
 }
 
-/// One of each kind.
+/// One ring of each kind.
 fn rings() -> Vec<Ring> {
     let key = AgentKey { tenant: "acme".into(), agent: "a.b".into() };
     let quiet = Ring::Quiet(key.clone(), RunId::from_slice(&[7; 16]).unwrap(), 12);
     vec![Ring::Agent(key.clone()), Ring::Work(key), Ring::Tool("acme".into(), "echo".into()), quiet]
 }
 
-async fn next(heard: &mut mpsc::Receiver<Ring>) -> Ring {
-    tokio::time::timeout(PATIENCE, heard.recv()).await.expect("it rings").expect("the bell is there")
+async fn next(received: &mut mpsc::Receiver<Ring>) -> Ring {
+    tokio::time::timeout(PATIENCE, received.recv()).await.expect("it rings").expect("the bell is there")
 }
 
-/// Rings until the other side hears it: a connection may just be coming up.
-async fn ring_until_heard(bell: &dyn Doorbell, heard: &mut mpsc::Receiver<Ring>, name: &str) {
+/// Rings until the other side receives it, because a connection may not be up yet.
+async fn ring_until_received(bell: &dyn Doorbell, received: &mut mpsc::Receiver<Ring>, name: &str) {
     let began = std::time::Instant::now();
     loop {
         bell.ring(agent(name));
         let pause = tokio::time::sleep(Duration::from_millis(20));
         tokio::select! {
-            ring = heard.recv() => if ring == Some(agent(name)) { return },
+            ring = received.recv() => if ring == Some(agent(name)) { return },
             () = pause => {}
         }
-        assert!(began.elapsed() < PATIENCE, "{name} is never heard");
+        assert!(began.elapsed() < PATIENCE, "{name} is never received");
     }
 }
 
-/// What two connected bells owe each other, whatever is between them.
-async fn talk(one: &dyn Doorbell, one_hears: &mut mpsc::Receiver<Ring>, other: &dyn Doorbell, other_hears: &mut mpsc::Receiver<Ring>) {
-    ring_until_heard(one, other_hears, "first").await;
-    ring_until_heard(other, one_hears, "first").await;
+/// What two connected doorbells must do, over any transport.
+async fn talk(
+    one: &dyn Doorbell,
+    one_receives: &mut mpsc::Receiver<Ring>,
+    other: &dyn Doorbell,
+    other_receives: &mut mpsc::Receiver<Ring>,
+) {
+    ring_until_received(one, other_receives, "first").await;
+    ring_until_received(other, one_receives, "first").await;
     for ring in rings() {
         one.ring(ring);
     }
-    let mut heard = Vec::new();
-    while heard.len() < rings().len() {
-        let ring = next(other_hears).await;
+    let mut received = Vec::new();
+    while received.len() < rings().len() {
+        let ring = next(other_receives).await;
         if ring != agent("first") {
-            heard.push(ring);
+            received.push(ring);
         }
     }
-    assert_eq!(heard, rings(), "each kind, in their order");
-    // The other side's ring comes after everything this side could have heard of itself.
-    ring_until_heard(other, one_hears, "last").await;
-    while let Ok(ring) = one_hears.try_recv() {
+    assert_eq!(received, rings(), "each kind, in their order");
+    // The ring of the other side comes after everything that this side could have received from itself.
+    ring_until_received(other, one_receives, "last").await;
+    while let Ok(ring) = one_receives.try_recv() {
         assert!(ring == agent("last") || ring == agent("first"), "a bell does not hear itself: {ring:?}");
     }
-    // A flood of few different rings is few rings.
+    // Many rings of few different kinds are merged to few.
     for n in 0..100_000 {
         one.ring(agent(&format!("flood-{}", n % 10)));
     }
     one.ring(agent("end"));
     let (mut count, mut seen) = (0, BTreeSet::new());
     loop {
-        let ring = next(other_hears).await;
+        let ring = next(other_receives).await;
         if ring == agent("end") {
             break;
         }

@@ -1,4 +1,4 @@
-//! Over NATS.
+//! Doorbells over NATS.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -8,7 +8,7 @@ use windlass_ports::{Doorbell, NodeId, Published, Publisher, Subject};
 use windlass_store::Nats;
 use windlass_tests::NatsServer;
 
-use crate::{agent, ring_until_heard, talk};
+use crate::{agent, ring_until_received, talk};
 
 fn page(numbers: std::ops::Range<u32>) -> Vec<Published> {
     let message = |number: u32| Published {
@@ -26,24 +26,24 @@ fn page(numbers: std::ops::Range<u32>) -> Vec<Published> {
 #[tokio::test]
 async fn two_processes_ring_each_other() {
     let server = NatsServer::start().await;
-    let (one, mut one_hears) = Nats::connect(&server.url(), "windlass", NodeId(1)).await.unwrap();
-    let (other, mut other_hears) = Nats::connect(&server.url(), "windlass", NodeId(2)).await.unwrap();
-    let (stranger, mut stranger_hears) = Nats::connect(&server.url(), "elsewhere", NodeId(3)).await.unwrap();
-    talk(&*one, &mut one_hears, &*other, &mut other_hears).await;
-    assert!(stranger_hears.try_recv().is_err(), "another prefix is another bell");
-    drop(stranger);
+    let (one, mut one_receives) = Nats::connect(&server.url(), "windlass", NodeId(1)).await.unwrap();
+    let (other, mut other_receives) = Nats::connect(&server.url(), "windlass", NodeId(2)).await.unwrap();
+    let (elsewhere, mut elsewhere_receives) = Nats::connect(&server.url(), "elsewhere", NodeId(3)).await.unwrap();
+    talk(&*one, &mut one_receives, &*other, &mut other_receives).await;
+    assert!(elsewhere_receives.try_recv().is_err(), "another prefix is another bell");
+    drop(elsewhere);
 }
 
 #[tokio::test]
-async fn a_bell_comes_back_with_its_server() {
+async fn a_doorbell_comes_back_with_its_server() {
     let mut server = NatsServer::down(&[]);
-    let (one, mut one_hears) = Nats::connect(&server.url(), "windlass", NodeId(1)).await.unwrap();
-    let (other, mut other_hears) = Nats::connect(&server.url(), "windlass", NodeId(2)).await.unwrap();
+    let (one, mut one_receives) = Nats::connect(&server.url(), "windlass", NodeId(1)).await.unwrap();
+    let (other, mut other_receives) = Nats::connect(&server.url(), "windlass", NodeId(2)).await.unwrap();
     assert!(one.publish(&page(0..1)).await.is_err(), "nobody is there");
     for round in ["one", "two", "three"] {
         server.up().await;
-        ring_until_heard(&*one, &mut other_hears, round).await;
-        ring_until_heard(&*other, &mut one_hears, round).await;
+        ring_until_received(&*one, &mut other_receives, round).await;
+        ring_until_received(&*other, &mut one_receives, round).await;
         server.kill();
     }
 }
@@ -52,7 +52,7 @@ async fn a_bell_comes_back_with_its_server() {
 async fn a_page_is_published_when_the_server_has_all_of_it() {
     let server = NatsServer::start().await;
     let client = async_nats::connect(server.url()).await.unwrap();
-    let mut heard = client.subscribe("windlass.acme.evt.agent.a.task").await.unwrap();
+    let mut received = client.subscribe("windlass.acme.evt.agent.a.task").await.unwrap();
     client.flush().await.unwrap();
     let (nats, _bells) = Nats::connect(&server.url(), "windlass", NodeId(1)).await.unwrap();
     let began = std::time::Instant::now();
@@ -64,14 +64,14 @@ async fn a_page_is_published_when_the_server_has_all_of_it() {
     nats.publish(&messages).await.unwrap();
     let mut ids = Vec::new();
     while ids.len() < 2001 {
-        let message = heard.next().await.unwrap();
+        let message = received.next().await.unwrap();
         ids.push(message.headers.unwrap().get("Nats-Msg-Id").unwrap().to_string());
     }
     let expected: Vec<String> = page(0..1).into_iter().chain(messages).map(|message| message.id).collect();
     assert_eq!(ids, expected);
 }
 
-/// The server is killed again and again while pages go out: whatever was confirmed had been with a server.
+/// The server is killed again and again while pages are sent: a server has received every page that was confirmed.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_page_is_confirmed_that_the_server_never_had() {
     let mut server = NatsServer::down(&[]);
@@ -80,7 +80,7 @@ async fn no_page_is_confirmed_that_the_server_never_had() {
     for round in 0..8_u64 {
         server.up().await;
         let client = async_nats::connect(server.url()).await.unwrap();
-        let mut heard = client.subscribe("windlass.acme.>").await.unwrap();
+        let mut received = client.subscribe("windlass.acme.>").await.unwrap();
         let mut sync = client.subscribe("sync").await.unwrap();
         client.publish("sync", "".into()).await.unwrap();
         sync.next().await.unwrap();
@@ -107,10 +107,10 @@ async fn no_page_is_confirmed_that_the_server_never_had() {
         };
         let (pages, ()) = tokio::join!(publishing, killing);
         let mut got = BTreeSet::new();
-        while let Ok(Some(message)) = tokio::time::timeout(Duration::from_millis(200), heard.next()).await {
+        while let Ok(Some(message)) = tokio::time::timeout(Duration::from_millis(200), received.next()).await {
             got.insert(message.headers.unwrap().get("Nats-Msg-Id").unwrap().to_string());
         }
-        // The last confirmed page may have died in the server's hands, on its way to the listener. No earlier one can.
+        // The last confirmed page may have been lost in the server, on its way to the listener. No earlier one can.
         assert!(pages.len() > 1, "round {round}: {} pages", pages.len());
         for page in pages.iter().rev().skip(1) {
             assert!(page.iter().all(|message| got.contains(&message.id)), "round {round}: a confirmed page is missing");
@@ -140,6 +140,6 @@ async fn no_page_is_confirmed_of_which_something_was_refused() {
         nats.publish(&messages).await.unwrap();
         messages[round % 10].tenant = Tenant::from("refused");
         let refused = nats.publish(&messages).await;
-        assert!(refused.is_err_and(|words| words.contains("Permissions Violation")), "round {round}");
+        assert!(refused.is_err_and(|error| error.contains("Permissions Violation")), "round {round}");
     }
 }

@@ -1,4 +1,4 @@
-//! A commit that was made, and whose answer never came: it stands once, and whoever asked hears that it stands.
+//! A commit that was made and whose answer was lost is stored once, and its repetition succeeds.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use windlass_tests::Proxy;
 
 use super::*;
 
-/// A group of so many verbs on both writers together; and as many writers.
+/// The size of a group that fills both writers together; and the number of writers.
 const MANY: usize = 24;
 const WRITERS: u32 = 2;
 
-/// A store behind a wire that can lose answers.
+/// A store behind a connection that can lose answers.
 struct Stage {
     database: Database,
     proxy: Proxy,
@@ -32,7 +32,7 @@ impl Stage {
         Stage { database, proxy, store, kit }
     }
 
-    /// Agents of a name, each with a run that waits for a call.
+    /// Agents with that name, each with a run that waits for a call.
     async fn waiting(&self, name: &str, count: usize) -> Vec<(AgentKey, RunId)> {
         let agents: Vec<AgentKey> = (0..count).map(|number| agent(&format!("{name} {number}"))).collect();
         let mut waiting = Vec::new();
@@ -44,19 +44,19 @@ impl Stage {
         waiting
     }
 
-    /// Asks for all of it at once while answers are lost. This test has one thread, so that everything is asked before a writer
-    /// takes its first group.
+    /// Sends everything at once while answers are lost. This test has one thread, so that everything is sent before a writer takes its
+    /// first group.
     async fn ask<T, F: Future<Output = Result<T, StoreError>>>(&self, asked: impl IntoIterator<Item = F>) -> Vec<T> {
         let asked: Vec<F> = asked.into_iter().collect();
         let lost = if asked.len() == 1 { 1 } else { WRITERS };
         let before = self.proxy.kept_back();
         self.proxy.keep_back_commits(lost);
         let answers = join_all(asked).await.into_iter().map(Result::unwrap).collect();
-        assert_eq!(self.proxy.kept_back() - before, lost, "so many commits were made whose answers never came");
+        assert_eq!(self.proxy.kept_back() - before, lost, "the commits were made and their answers were lost");
         answers
     }
 
-    /// The rows of a table that were written under this name, and how many transactions wrote them.
+    /// The rows of a table that were written under this name, and the number of transactions that wrote them.
     async fn written(&self, table: &str, name: &str) -> (i64, i64) {
         let sql = format!("SELECT count(*), count(DISTINCT xmin::text) FROM {table} WHERE agent LIKE '{name} %'");
         let row = self.database.client().await.query_one(&sql, &[]).await.unwrap();
@@ -64,7 +64,7 @@ impl Stage {
     }
 }
 
-/// Rows stand as the transactions wrote them whose answers were lost: nothing was made anew, one by one.
+/// The rows are those of the transactions whose answers were lost: nothing was written again, one by one.
 fn as_first_written(count: usize) -> (i64, i64) {
     (count as i64, if count == 1 { 1 } else { i64::from(WRITERS) })
 }

@@ -1,5 +1,5 @@
-//! The whole suite once more over two servers: whatever a case asks, the one is asked this and the other the next. So what one of them
-//! keeps in its head must never be needed, and races are between servers, not within the writer of one.
+//! The whole suite over two servers: the requests of a case go to the two servers in turn. So no case may depend on the memory of one
+//! server, and races are between servers, not inside the writer of one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -69,13 +69,13 @@ deal! { Store {
     add_usage(runs: Vec<RunId>, rows: Vec<UsageRow>) -> bool;
     forget_usage(before: Day) -> ();
 }
-    // A run's words come from its owner alone, and in their order.
-    async fn announce(&self, words: Announcement) -> Result<(), StoreError> {
-        let owner = usize::from(words.run.as_bytes()[15]) % self.servers.len();
-        self.servers[owner].announce(words).await
+    // Only the owner of a run stores its deltas, in their order.
+    async fn announce(&self, delta_batch: Announcement) -> Result<(), StoreError> {
+        let owner = usize::from(delta_batch.run.as_bytes()[15]) % self.servers.len();
+        self.servers[owner].announce(delta_batch).await
     }
 
-    // A server keeps its records until its own next commit, and a case does not know which of the two makes the next one.
+    // A server keeps its records until its own next commit, and a case can't know which of the two makes the next one.
     fn record_reader(&self, record: ReaderRecord) {
         self.servers.iter().for_each(|server| server.record_reader(record.clone()));
     }

@@ -1,4 +1,4 @@
-//! Connections that end in the middle, and servers that fall.
+//! Connections that break in the middle, and servers that crash.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +15,7 @@ async fn fragile() -> MutexGuard<'static, Server> {
     FRAGILE.get_or_init(|| tokio::sync::Mutex::new(Server::start())).lock().await
 }
 
-/// Agents at work, each run after run.
+/// Agents that make run after run.
 fn work(store: &Arc<dyn Full>) -> JoinSet<()> {
     let mut agents = JoinSet::new();
     for number in 0..AGENTS {
@@ -30,7 +30,7 @@ fn work(store: &Arc<dyn Full>) -> JoinSet<()> {
     agents
 }
 
-/// Ends connections of the store, whatever they are doing, until told to stop. Returns how many.
+/// Ends connections of the store, whatever they are doing, until `is_over` is set. Returns how many.
 async fn kill_connections(database: &Database, is_over: Arc<AtomicBool>) -> i64 {
     let client = database.client().await;
     let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -45,9 +45,9 @@ async fn kill_connections(database: &Database, is_over: Arc<AtomicBool>) -> i64 
     killed
 }
 
-/// Every batch of words is asked for until there is an answer, and stands once.
+/// Every batch of deltas is sent until there is an answer, and is stored once.
 #[tokio::test]
-async fn words_are_kept_once_over_lost_connections() {
+async fn deltas_are_stored_once_over_lost_connections() {
     let database = Server::shared().database_alone().await;
     let store = node(&database).await;
     let kit = Kit::new(&store);
@@ -59,12 +59,12 @@ async fn words_are_kept_once_over_lost_connections() {
         streams.spawn(async move {
             let pieces: Vec<String> = (0..200).map(|number| format!("{number} ")).collect();
             for (first, piece) in (0..).zip(&pieces) {
-                again(|| store.announce(words(&agent, run, 1, first, &[piece]))).await;
+                again(|| store.announce(delta_batch(&agent, run, 1, first, &[piece]))).await;
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
-            let said = again(|| store.announced(&agent.tenant, run)).await;
-            assert_eq!(said.text, pieces.concat());
-            assert_eq!(said.chunks.0.len(), pieces.len());
+            let streamed = again(|| store.announced(&agent.tenant, run)).await;
+            assert_eq!(streamed.text, pieces.concat());
+            assert_eq!(streamed.chunks.0.len(), pieces.len());
         });
     }
     let is_over = Arc::new(AtomicBool::new(false));
@@ -119,13 +119,13 @@ async fn a_server_that_falls_and_rises_has_kept_everything() {
 }
 
 #[tokio::test]
-async fn a_server_that_stays_away_is_told_and_its_return_is_noticed() {
+async fn an_unreachable_server_is_an_error_until_it_returns() {
     let server = fragile().await;
     let database = server.database().await;
     let store = node(&database).await;
     let (kit, agent) = (Kit::new(&store), agent("a"));
     kit.begin(&agent, START).await;
-    let (held, commit) = kit.prepare(&agent, says("done"), START).await;
+    let (held, commit) = kit.prepare(&agent, final_reply("done"), START).await;
     server.cut();
     let (read, written, claimed) =
         tokio::join!(store.head(&agent), store.commit(held.clone(), commit.clone()), store.claim_calls(kit.claim(LOOKUP, "w", 1, START)));
@@ -152,29 +152,29 @@ async fn a_server_that_does_not_flush_is_refused() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         match opened {
             Err(error) => assert!(error.to_string().contains(setting), "{error}"),
-            // What a session may set for itself, ours set.
+            // Settings that a session can change for itself are changed by the store's sessions.
             Ok(_) => assert_eq!(setting, "none"),
         }
     }
 }
 
 #[tokio::test]
-async fn a_stranger_who_holds_a_head_is_waited_for() {
+async fn a_lock_from_outside_is_waited_for() {
     let database = Server::shared().database().await;
     let store = node(&database).await;
     let kit = Kit::new(&store);
     kit.begin(&agent("a"), START).await;
     kit.begin(&agent("b"), START).await;
-    let stranger = database.client().await;
-    stranger.batch_execute("BEGIN; SELECT * FROM heads WHERE agent = 'a' FOR UPDATE").await.unwrap();
-    let (held, commit) = kit.prepare(&agent("a"), says("done"), START).await;
+    let outside = database.client().await;
+    outside.batch_execute("BEGIN; SELECT * FROM heads WHERE agent = 'a' FOR UPDATE").await.unwrap();
+    let (held, commit) = kit.prepare(&agent("a"), final_reply("done"), START).await;
     let committing = tokio::spawn({
         let store = store.clone();
         async move { store.commit(held, commit).await }
     });
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!committing.is_finished());
-    stranger.batch_execute("COMMIT").await.unwrap();
+    outside.batch_execute("COMMIT").await.unwrap();
     committing.await.unwrap().unwrap();
 }
 
@@ -185,14 +185,14 @@ async fn content_that_changed_on_disk_is_corrupt() {
     let kit = Kit::new(&store);
     let (run, _) = kit.begin(&agent("a"), START).await;
     let context = kit.load(&agent("a")).await.run.unwrap().state.context;
-    let stranger = database.client().await;
+    let outside = database.client().await;
     for damage in ["UPDATE items SET content = '\\x00'", "DELETE FROM items"] {
-        stranger.batch_execute(damage).await.unwrap();
+        outside.batch_execute(damage).await.unwrap();
         let read = store.range_items(&agent("a").tenant, context).await;
         assert!(matches!(read, Err(StoreError::Corrupt(_))), "{damage}: {read:?}");
     }
     for damage in ["UPDATE stretches SET events = '['", "UPDATE runs SET state = '\\x7b'"] {
-        stranger.batch_execute(damage).await.unwrap();
+        outside.batch_execute(damage).await.unwrap();
         let journal = store.journal(&agent("a").tenant, run, 0, 10).await;
         assert!(matches!(journal, Err(StoreError::Corrupt(_))), "{damage}: {journal:?}");
     }

@@ -1,4 +1,4 @@
-//! The store that several servers share, against a real PostgreSQL: the whole suite, and what only it can get wrong.
+//! The store that several servers share, with a real PostgreSQL server: the whole suite, and cases that only concern PostgreSQL.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, like tests")]
 
 mod answers;
@@ -17,7 +17,7 @@ use windlass_store::{
     conformance::{
         Full, Subject,
         erasing_tenants::{erase_whole, furnish},
-        fixtures::{Kit, LOOKUP, START, agent, calls, guard, says, taken, words},
+        fixtures::{Kit, LOOKUP, START, agent, calls, delta_batch, final_reply, guard, report_input},
         keys::{KEYS, check_keys, use_keys},
         lists::{check_names_of_earlier_runs, runs_without_names},
         manifests::{check_manifests_of_earlier_runs, instructed, instructions, runs_with_one_manifest},
@@ -39,7 +39,7 @@ mod suite {
 
 async fn opened(database: &Database, options: StoreOptions) -> PostgresStore {
     let store = PostgresStore::open(&database.url, options).await.unwrap();
-    // Cases that lose an owner speak for other nodes than this one, which is alive; they mean one that is not.
+    // Cases that lose an owner use other nodes than this one. Its own lease is ended, because they need it to be dead.
     store.beat(store.node(), 0).await.unwrap();
     store
 }
@@ -53,12 +53,12 @@ async fn node_with(database: &Database, options: StoreOptions) -> Arc<dyn Full> 
     Arc::new(PostgresStore::open(&database.url, options).await.unwrap())
 }
 
-/// One number of a question asked beside the store.
+/// The number that a query gives, read without the store.
 async fn count(database: &Database, sql: &str) -> i64 {
     database.client().await.query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// What must hold of a database in which every begun run has ended.
+/// What must hold in a database in which every run that began has ended.
 async fn check_whole(database: &Database, runs: i64) {
     assert_eq!(count(database, "SELECT count(*) FROM runs WHERE status = 'ended'").await, runs);
     assert_eq!(count(database, "SELECT count(*) FROM runs").await, runs);
@@ -72,7 +72,7 @@ async fn check_whole(database: &Database, runs: i64) {
     assert!(database.client().await.query(lengths, &[]).await.unwrap().len() <= 1, "runs of one script have journals of one length");
 }
 
-/// A run of one lap with one call, as its owner lives it: every verb that failed is asked for again, like the engine does.
+/// A run of one iteration with one call, as its owner makes it. Every verb that failed is sent again, as the engine does it.
 async fn one_run(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey) -> RunId {
     let new = kit.entering(kit.new_run(agent, START));
     let run = new.run;
@@ -82,12 +82,12 @@ async fn one_run(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey) -> RunId {
     let report = kit.new_report(agent, run, 1, START);
     let taken_in = again(|| store.report(report.clone())).await;
     assert!(matches!(taken_in, Taken::Recorded(_) | Taken::Duplicate(_)), "{taken_in:?}");
-    step(store, kit, agent, |loaded| taken(&loaded.pending[0])).await;
-    step(store, kit, agent, |_| says("done")).await;
+    step(store, kit, agent, |loaded| report_input(&loaded.pending[0])).await;
+    step(store, kit, agent, |_| final_reply("done")).await;
     run
 }
 
-/// Loads, decides once, and commits until there is an answer.
+/// Loads, decides once, and sends the commit until there is an answer.
 async fn step(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey, decide: impl Fn(&Loaded) -> Input) {
     let loaded = again(|| store.load(agent)).await.unwrap();
     let run = loaded.run.as_ref().unwrap();
@@ -97,7 +97,7 @@ async fn step(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey, decide: impl F
     again(|| store.commit(guard.clone(), commit.clone())).await;
 }
 
-/// Asks until the store answers. Being fenced would be an answer, and a wrong one here.
+/// Sends a request until the store answers. Being fenced would be an answer, and a wrong one here.
 async fn again<T, F: Future<Output = Result<T, StoreError>>>(ask: impl Fn() -> F) -> T {
     for _ in 0..100 {
         match ask().await {
@@ -109,9 +109,9 @@ async fn again<T, F: Future<Output = Result<T, StoreError>>>(ask: impl Fn() -> F
     panic!("the store does not answer");
 }
 
-/// A group takes for granted that the keys of its verbs are free. Here half of them are not.
+/// A group assumes that the keys of its verbs are free. Here half of them are not.
 #[tokio::test(flavor = "multi_thread")]
-async fn runs_that_stand_are_recognised_among_many_that_do_not() {
+async fn recorded_runs_are_recognised_in_a_group_with_new_ones() {
     let database = Server::shared().database().await;
     let store = node(&database).await;
     let kit = Kit::new(&store);

@@ -45,29 +45,29 @@ async fn two_servers_meet_at_a_new_agent() {
 }
 
 #[tokio::test]
-async fn words_of_one_server_are_seen_or_fenced_when_another_takes_over() {
+async fn deltas_of_one_server_are_seen_or_fenced_when_another_takes_over() {
     let database = Server::shared().database().await;
     let (one, two) = (node(&database).await, node(&database).await);
     let kit = Kit::new(&one);
     for round in 0..ROUNDS {
         let agent = agent(&format!("a{round}"));
         let (run, _) = kit.begin(&agent, START).await;
-        one.announce(words(&agent, run, 1, 0, &["a"])).await.unwrap();
+        one.announce(delta_batch(&agent, run, 1, 0, &["a"])).await.unwrap();
         let (held, takeover) = kit.prepare(&agent, Input::owner_changed(), START).await;
         let takeover = Commit { node: NodeId(2), ..takeover };
-        let (said, taken) = tokio::join!(one.announce(words(&agent, run, 1, 1, &["b"])), async {
+        let (stored, seen) = tokio::join!(one.announce(delta_batch(&agent, run, 1, 1, &["b"])), async {
             two.commit(held, takeover).await.unwrap();
             two.announced(&agent.tenant, run).await.unwrap().text
         });
-        let is_fenced = matches!(said, Err(StoreError::Fenced));
-        assert_eq!((said.is_ok(), taken.as_str()), (!is_fenced, if is_fenced { "a" } else { "ab" }));
-        two.announce(words(&agent, run, 2, if is_fenced { 1 } else { 2 }, &["c"])).await.unwrap();
-        assert!(matches!(one.announce(words(&agent, run, 1, 2, &["d"])).await, Err(StoreError::Fenced)));
+        let is_fenced = matches!(stored, Err(StoreError::Fenced));
+        assert_eq!((stored.is_ok(), seen.as_str()), (!is_fenced, if is_fenced { "a" } else { "ab" }));
+        two.announce(delta_batch(&agent, run, 2, if is_fenced { 1 } else { 2 }, &["c"])).await.unwrap();
+        assert!(matches!(one.announce(delta_batch(&agent, run, 1, 2, &["d"])).await, Err(StoreError::Fenced)));
     }
 }
 
 #[tokio::test]
-async fn two_servers_take_over_the_same_calls() {
+async fn two_servers_inherit_the_same_calls() {
     let database = Server::shared().database().await;
     let (one, two) = (node(&database).await, node(&database).await);
     let kit = Kit::new(&one);
@@ -110,7 +110,7 @@ async fn two_servers_meet_at_a_dedupe_key() {
     assert_eq!(count(&database, "SELECT sum(open)::bigint FROM tenants").await, ROUNDS as i64);
 }
 
-/// A server whose cache knows a manifest begins a run with it after another server erased the last run that had it.
+/// A server whose cache has a manifest begins a run with it after another server erased the last run that had it.
 #[tokio::test]
 async fn tm_05_a_run_has_the_manifest_that_another_server_erased() {
     let database = Server::shared().database().await;
@@ -127,19 +127,19 @@ async fn tm_05_a_run_has_the_manifest_that_another_server_erased() {
         }
         one.enqueue(new).await.unwrap();
         assert_eq!(instructions(&two, &agent, run).await.as_deref(), Some("text"));
-        kit.advance(&agent, says("done"), START).await;
+        kit.advance(&agent, final_reply("done"), START).await;
         let (erased, begun) = tokio::join!(two.erase(agent.tenant.clone(), run), one.enqueue(meanwhile));
         erased.unwrap();
         assert!(matches!(begun.unwrap(), Enqueued::Entered { .. }));
         assert_eq!(count(&database, "SELECT count(*) FROM manifests").await, 1);
-        kit.advance(&own, says("done"), START).await;
+        kit.advance(&own, final_reply("done"), START).await;
         last = Some(raced);
     }
     two.erase(agent("a").tenant, last.unwrap()).await.unwrap();
     assert_eq!(count(&database, "SELECT count(*) FROM manifests").await, 0);
 }
 
-/// All tables but those that know of no tenant.
+/// All tables except those without a tenant.
 #[tokio::test]
 async fn tm_05_no_table_of_a_shared_database_has_a_row_of_an_erased_tenant() {
     let database = Server::shared().database().await;
@@ -199,7 +199,7 @@ async fn one_server_publishes_and_no_row_is_lost() {
     kit.begin(&agent("a"), START).await;
     assert_eq!(one.outbox(10).await.unwrap().len(), 1);
     assert!(two.outbox(10).await.unwrap().is_empty(), "one publishes at a time");
-    // A transaction that drew its number first and commits last.
+    // A transaction that reserved its number first and commits last.
     let slow = database.client().await;
     slow.batch_execute(
         "BEGIN; INSERT INTO outbox (tenant, agent, run, first, count) VALUES ('t', 'a', '\\x00000000000000000000000000000001', 0, 1)",
@@ -214,7 +214,7 @@ async fn one_server_publishes_and_no_row_is_lost() {
     slow.batch_execute("COMMIT").await.unwrap();
     let late: Vec<u64> = one.outbox(10).await.unwrap().iter().map(|row| row.n).collect();
     assert_eq!(late, [2]);
-    // The lock goes with the connection, and the next who looks has it.
+    // The lock ends with the connection, and the next server that reads the outbox gets it.
     drop((kit, one));
     for _ in 0..200 {
         if !two.outbox(10).await.unwrap().is_empty() {
@@ -222,10 +222,10 @@ async fn one_server_publishes_and_no_row_is_lost() {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("nobody publishes any more");
+    panic!("no server publishes any more");
 }
 
-/// A database whose clock is moved by hand: its sessions find this clock before the real one.
+/// A database whose clock is set by hand: its sessions find this clock before the real one.
 async fn with_a_clock() -> Database {
     let mut database = Server::shared().database().await;
     let clock = "CREATE TABLE clock AS SELECT interval '0' AS ahead;
@@ -257,21 +257,21 @@ async fn a_lease_ends_by_the_database_clock() {
     assert!(two.beat(second, 2 * hour).await.unwrap().is_empty());
     assert!(two.orphans(second, None, 10).await.unwrap().is_empty());
     two.bury(vec![first]).await.unwrap();
-    assert!(kit.load(&agent("a")).await.head.owner_lives, "nobody is buried alive");
+    assert!(kit.load(&agent("a")).await.head.owner_lives, "no live server is deleted");
     // An hour passes in the database, and nowhere else.
     move_clock(&database, "61 minutes").await;
     assert!(!kit.load(&agent("a")).await.head.owner_lives);
     assert_eq!(two.orphans(second, None, 10).await.unwrap(), [agent("a")]);
-    assert!(two.orphans(first, None, 10).await.unwrap().is_empty(), "nobody's own agents are orphans");
+    assert!(two.orphans(first, None, 10).await.unwrap().is_empty(), "no server's own agents are orphans");
     assert_eq!(two.beat(second, 2 * hour).await.unwrap(), [first]);
     two.bury(vec![first]).await.unwrap();
     assert!(two.beat(second, 2 * hour).await.unwrap().is_empty());
     assert_eq!(two.orphans(second, None, 10).await.unwrap(), [agent("a")], "what it owed is still found");
     one.beat(first, hour).await.unwrap();
-    assert!(clock.now().0 - before.0 >= 3_600_000, "who beats hears what time it is");
+    assert!(clock.now().0 - before.0 >= 3_600_000, "a heartbeat sets the clock");
     assert!(kit.load(&agent("a")).await.head.owner_lives, "who beats again is as good as new");
     assert!(two.orphans(second, None, 10).await.unwrap().is_empty());
-    // And back: the machine's clock would have ended it.
+    // And back: by the machine's clock the lease would have ended.
     move_clock(&database, "-1 hour").await;
     one.beat(first, 1).await.unwrap();
     move_clock(&database, "-2 hours").await;
@@ -289,7 +289,7 @@ async fn open_runs_are_counted_over_all_servers() {
     let mut new = kit.new_run(&agent("d"), START);
     new.admission = Admission { queued_per_agent_max: 10, open_per_tenant_max: 3 };
     assert_eq!(two.enqueue(new.clone()).await.unwrap(), Enqueued::TenantFull);
-    let (held, end) = kit.prepare(&agent("a"), says("done"), START).await;
+    let (held, end) = kit.prepare(&agent("a"), final_reply("done"), START).await;
     two.commit(held, end).await.unwrap();
     assert!(matches!(two.enqueue(new).await.unwrap(), Enqueued::Dispatched { .. }));
     assert!(count(&database, "SELECT count(*) FROM tenants").await > 1, "every writer counts in a slot of its own");
@@ -309,7 +309,7 @@ async fn an_agent_that_changes_all_the_time_is_read_whole() {
             loop {
                 let loaded = two.load(&agent).await.unwrap().unwrap();
                 let Some(run) = loaded.run else { return reads };
-                // The head shows what the run shows: taken together they are of one moment.
+                // The head and the run show the same status: they were read at one moment.
                 assert_eq!(loaded.head.status, run.state.head_status());
                 reads += 1;
             }
@@ -322,6 +322,6 @@ async fn an_agent_that_changes_all_the_time_is_read_whole() {
         kit.report(&agent, run.id, call, START).await;
         kit.take_report(&agent, START).await;
     }
-    kit.advance(&agent, says("done"), START).await;
+    kit.advance(&agent, final_reply("done"), START).await;
     assert!(reader.await.unwrap() > 0);
 }

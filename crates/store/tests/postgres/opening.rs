@@ -1,4 +1,4 @@
-//! How a database is opened, what it refuses, and what it takes.
+//! Opening a database: what is refused, and what is accepted.
 
 use windlass_ports::{CallStatus, CanaryKey, MessageKind, MessageStatus, Page, RunStatus, SealKeys};
 use windlass_store::{PostgresOpenError, PostgresViews};
@@ -84,7 +84,7 @@ async fn tm_21_servers_of_a_shared_database_have_one_secret_for_ids() {
     assert_ne!(first, [0; 32]);
 }
 
-/// The keys stand in clear, as version 7 left them: with backslashes escaped.
+/// The keys are in clear, as version 7 stored them: with backslashes escaped.
 #[tokio::test]
 async fn tm_05_keys_of_an_earlier_version_of_a_shared_database_become_hashes() {
     let database = Server::shared().database().await;
@@ -109,7 +109,7 @@ async fn tm_05_keys_of_an_earlier_version_of_a_shared_database_become_hashes() {
     assert_eq!(count(&database, clear).await, 0);
 }
 
-/// Manifests had no tenant, and erased runs kept theirs, as version 9 left them.
+/// Manifests had no tenant, and erased runs kept theirs, as version 9 stored them.
 #[tokio::test]
 async fn tm_05_manifests_of_an_earlier_version_of_a_shared_database_get_their_tenants() {
     let database = Server::shared().database().await;
@@ -143,7 +143,7 @@ async fn a_database_is_reached_over_a_socket_and_read_without_a_trace() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_an_address_is_told_without_its_password() {
+async fn errors_about_an_address_do_not_repeat_its_password() {
     for url in ["postgres://u:hunter2@host:port/db", "postgres://u:hunter2@h/db?hunter2=1", "postgres://u:hunter2@h/db?sslmode=hunter2"] {
         let error = PostgresStore::open(url, StoreOptions::default()).await.err().unwrap();
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
@@ -153,7 +153,7 @@ async fn what_is_wrong_with_an_address_is_told_without_its_password() {
 
 #[tokio::test]
 async fn a_database_that_is_down_is_given_up_at_the_start() {
-    // A listener that is gone: nothing answers at its address.
+    // A listener that was closed: nothing answers at its address.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("postgres://u:hunter2@{gone}/db");
     let open = PostgresStore::open(&url, StoreOptions::default());
@@ -167,7 +167,7 @@ async fn servers_share_a_database_only_with_servers_of_the_same_own_token() {
     let database = Server::shared().database().await;
     let open = |token: Option<u8>| PostgresStore::open_for(&database.url, StoreOptions::default(), token.map(|byte| [byte; 32]));
     let first = open(Some(1)).await.unwrap();
-    // Its connections name the token. A server that runs has one for its heartbeats.
+    // The names of its connections have the hash of the token. A running server has one for its heartbeats.
     first.beat(first.node(), 10_000).await.unwrap();
     let refused = open(Some(2)).await.err().unwrap();
     assert!(matches!(refused, PostgresOpenError::OwnTokens), "{refused}");
@@ -176,7 +176,7 @@ async fn servers_share_a_database_only_with_servers_of_the_same_own_token() {
     drop((first, same, configured));
 }
 
-/// Every text that comes from outside, with what PostgreSQL's own text cannot hold.
+/// Every text that comes from outside, with characters that PostgreSQL's own text can't hold.
 #[tokio::test]
 async fn nuls_and_backslashes_come_back_wherever_they_were() {
     const ODD: &str = "a\0b\\0c\\";
@@ -216,7 +216,7 @@ async fn nuls_and_backslashes_come_back_wherever_they_were() {
     assert_eq!(orphans.len(), 2, "pages follow each other: {orphans:?}");
 }
 
-/// A stranger's connection to a database with one suspended run.
+/// A connection from outside to a database with one suspended run.
 async fn with_a_run(database: &Database) -> tokio_postgres::Client {
     let store = node(database).await;
     let kit = Kit::new(&store);
@@ -227,9 +227,9 @@ async fn with_a_run(database: &Database) -> tokio_postgres::Client {
 }
 
 #[tokio::test]
-async fn the_database_refuses_words_outside_its_lists() {
+async fn the_database_refuses_unknown_variants() {
     let database = Server::shared().database().await;
-    let stranger = with_a_run(&database).await;
+    let outside = with_a_run(&database).await;
     for nonsense in [
         "UPDATE heads SET status = 'asleep'",
         "UPDATE heads SET status = 'idle'",
@@ -251,28 +251,28 @@ async fn the_database_refuses_words_outside_its_lists() {
         "INSERT INTO inbox (n, tenant, agent, kind, status, run, call, created_at)
          SELECT 1000, tenant, agent, kind, 'pending', run, call, 0 FROM inbox WHERE call IS NOT NULL",
     ] {
-        let outcome = stranger.execute(nonsense, &[]).await;
+        let outcome = outside.execute(nonsense, &[]).await;
         let class = outcome.as_ref().err().and_then(|error| error.code()).map(|code| code.code()[..2].to_owned());
         assert_eq!(class.as_deref(), Some("23"), "{nonsense}: {outcome:?}");
     }
 }
 
 #[tokio::test]
-async fn the_database_takes_every_word_of_ours() {
+async fn the_database_accepts_every_variant() {
     let database = Server::shared().database().await;
-    let stranger = with_a_run(&database).await;
+    let outside = with_a_run(&database).await;
     let mut changes = Vec::new();
-    changes.extend(RunStatus::ALL.iter().map(|word| {
-        let (word, ended) = (word.as_str(), if *word == RunStatus::Ended { "1" } else { "NULL" });
-        format!("UPDATE runs SET status = '{word}', ended_at = {ended}")
+    changes.extend(RunStatus::ALL.iter().map(|name| {
+        let (name, ended) = (name.as_str(), if *name == RunStatus::Ended { "1" } else { "NULL" });
+        format!("UPDATE runs SET status = '{name}', ended_at = {ended}")
     }));
     changes
-        .extend(CallStatus::ALL.iter().map(|word| format!("UPDATE calls SET status = '{}', worker = 'w', lease_until = 1", word.as_str())));
-    changes.extend(MessageStatus::ALL.iter().map(|word| format!("UPDATE inbox SET status = '{}'", word.as_str())));
-    changes.extend(MessageKind::ALL.iter().map(|word| format!("UPDATE inbox SET kind = '{}' WHERE call IS NULL", word.as_str())));
-    changes.extend(windlass_kernel::ItemKind::ALL.iter().map(|word| format!("UPDATE items SET kind = '{}'", word.as_str())));
+        .extend(CallStatus::ALL.iter().map(|name| format!("UPDATE calls SET status = '{}', worker = 'w', lease_until = 1", name.as_str())));
+    changes.extend(MessageStatus::ALL.iter().map(|name| format!("UPDATE inbox SET status = '{}'", name.as_str())));
+    changes.extend(MessageKind::ALL.iter().map(|name| format!("UPDATE inbox SET kind = '{}' WHERE call IS NULL", name.as_str())));
+    changes.extend(windlass_kernel::ItemKind::ALL.iter().map(|name| format!("UPDATE items SET kind = '{}'", name.as_str())));
     for change in changes {
-        let changed = stranger.execute(&change, &[]).await.unwrap_or_else(|error| panic!("{change}: {error}"));
+        let changed = outside.execute(&change, &[]).await.unwrap_or_else(|error| panic!("{change}: {error}"));
         assert!(changed > 0, "{change}");
     }
 }
@@ -307,7 +307,7 @@ async fn tm_16_the_connection_to_postgresql_is_encrypted_and_its_certificate_che
     let root = certificate.display();
     open(&format!("sslmode=verify-full&sslrootcert={root}")).await.unwrap();
     let unknown = open("sslmode=verify-full").await.unwrap_err();
-    assert!(unknown.contains("certificate"), "nobody knows who signed it: {unknown}");
+    assert!(unknown.contains("certificate"), "the signer is unknown: {unknown}");
     let renamed = database.url.replace("127.0.0.1", "localhost");
     let other = PostgresStore::open(&format!("{renamed}?sslmode=verify-full&sslrootcert={root}"), StoreOptions::default()).await;
     let other = other.map(drop).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! What was erased stands in no file of the database.
+//! Erased content is in no file of the database.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -10,13 +10,13 @@ use windlass_ports::{ConversationChange, Conversed, MessageKind, NewMessage, New
 use windlass_store::conformance::{
     Full,
     erasing_tenants::{erase_whole, furnish},
-    fixtures::{Kit, LOOKUP, START, agent, says, words},
+    fixtures::{Kit, LOOKUP, START, agent, delta_batch, final_reply},
 };
 use windlass_store::{OpenError, Vacuumed, vacuum_sqlite};
 
 use crate::{files_with, open};
 
-/// One short text, which stands in a page with others, one that has pages of its own, one that was streamed, and the answer.
+/// A short text, which shares a page with others, one that has pages of its own, one that was streamed, and the answer.
 const TEXTS: [&str; 4] = ["short erased text", "long erased text", "announced erased text", "said erased text"];
 
 /// A run that has ended, with all texts.
@@ -29,12 +29,12 @@ async fn run_with_texts(store: &Arc<dyn Full>, kit: &Kit) -> RunId {
     let run = new.run;
     store.enqueue(new).await.unwrap();
     let epoch = kit.load(&agent).await.head.epoch.0;
-    store.announce(words(&agent, run, epoch, 0, &[TEXTS[2]])).await.unwrap();
-    kit.advance(&agent, says(TEXTS[3]), START).await;
+    store.announce(delta_batch(&agent, run, epoch, 0, &[TEXTS[2]])).await.unwrap();
+    kit.advance(&agent, final_reply(TEXTS[3]), START).await;
     run
 }
 
-/// Which texts some file has.
+/// The texts that any file has.
 fn found(folder: &Path) -> Vec<&'static str> {
     TEXTS.into_iter().filter(|text| !files_with(folder, text).is_empty()).collect()
 }
@@ -56,7 +56,7 @@ async fn tm_08_no_file_of_a_stopped_server_has_what_was_erased() {
     drop(beside);
 }
 
-/// The first erasure at once, the next ones when a minute has passed.
+/// The log is emptied at once after the first erasure, and a minute later after the next ones.
 #[tokio::test]
 async fn tm_08_the_log_of_a_running_server_is_emptied_of_what_was_erased() {
     let folder = tempfile::tempdir().unwrap();
@@ -78,7 +78,8 @@ async fn tm_08_the_log_of_a_running_server_is_emptied_of_what_was_erased() {
     assert_eq!(found(folder.path()), [""; 0]);
 }
 
-/// Another process reads what was there before the erasure. The next pass of the sweep after it finds the log free, minute or not.
+/// Another process reads a snapshot from before the erasure. The first pass of the sweep after that empties the log, also within the
+/// minute.
 #[tokio::test]
 async fn tm_08_a_log_that_is_read_is_emptied_when_its_reader_is_done() {
     let folder = tempfile::tempdir().unwrap();
@@ -96,7 +97,7 @@ async fn tm_08_a_log_that_is_read_is_emptied_when_its_reader_is_done() {
     assert_eq!(found(folder.path()), [""; 0]);
 }
 
-/// The files as they are while a server runs are those that a crash leaves.
+/// A crash leaves the files as they are while a server runs.
 #[tokio::test]
 async fn tm_08_a_start_after_a_crash_empties_the_log() {
     let (folder, crashed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -112,7 +113,8 @@ async fn tm_08_a_start_after_a_crash_empties_the_log() {
     assert_eq!(found(crashed.path()), [""; 0]);
 }
 
-/// An earlier version deleted rows without overwriting them. A rebuild leaves nothing of them, and is refused while a server has the database.
+/// An earlier version deleted rows without overwriting them. A rebuild leaves nothing of them, and is refused while a server has the
+/// database open.
 #[tokio::test]
 async fn tm_08_a_rebuild_leaves_nothing_in_free_pages() {
     let folder = tempfile::tempdir().unwrap();
@@ -183,8 +185,8 @@ async fn answered(store: &Arc<dyn Full>, kit: &Kit) -> RunId {
     store.report(report).await.unwrap();
     kit.take_report(&agent, START).await;
     let epoch = kit.load(&agent).await.head.epoch.0;
-    store.announce(words(&agent, run, epoch, 0, &["mark-words"])).await.unwrap();
-    kit.advance(&agent, says("mark-output"), START).await;
+    store.announce(delta_batch(&agent, run, epoch, 0, &["mark-words"])).await.unwrap();
+    kit.advance(&agent, final_reply("mark-output"), START).await;
     run
 }
 
@@ -210,7 +212,7 @@ async fn stopped(store: &Arc<dyn Full>, kit: &Kit) -> RunId {
     run
 }
 
-/// Keys are hashes from the start; all other texts are there, and none is left.
+/// Keys are hashes from the start; all other texts are stored at first, and none is left.
 #[tokio::test]
 async fn tm_05_no_text_of_a_request_is_left_when_all_is_deleted() {
     let folder = tempfile::tempdir().unwrap();
@@ -239,7 +241,7 @@ async fn tm_05_no_text_of_a_request_is_left_when_all_is_deleted() {
     assert_eq!(left(), [""; 0]);
 }
 
-/// All tables but those that know of no tenant.
+/// All tables except those without a tenant.
 #[tokio::test]
 async fn tm_05_no_table_has_a_row_of_an_erased_tenant() {
     let folder = tempfile::tempdir().unwrap();

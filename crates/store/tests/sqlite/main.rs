@@ -1,4 +1,4 @@
-//! What only the store on disk can show: files, locks, versions, and rules that the database itself keeps.
+//! What only the store on disk can show: files, locks, versions, and constraints of the database.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, like tests")]
 
 mod erased;
@@ -15,7 +15,7 @@ use windlass_store::{
     OpenError, SqliteStore, SqliteViews, StoreOptions,
     conformance::{
         Full,
-        fixtures::{Kit, LOOKUP, START, agent, calls, says, words},
+        fixtures::{Kit, LOOKUP, START, agent, calls, delta_batch, final_reply},
         keys::{KEYS, check_keys, use_keys},
         lists::{check_names_of_earlier_runs, runs_without_names},
         manifests::{check_manifests_of_earlier_runs, runs_with_one_manifest},
@@ -83,7 +83,7 @@ async fn runs_of_a_version_without_names_are_listed() {
     check_names_of_earlier_runs(&store, runs).await;
 }
 
-/// The keys stand in clear, as version 7 left them.
+/// The keys are in clear, as version 7 stored them.
 #[tokio::test]
 async fn tm_05_keys_of_an_earlier_version_become_hashes() {
     let folder = tempfile::tempdir().unwrap();
@@ -108,7 +108,7 @@ async fn tm_05_keys_of_an_earlier_version_become_hashes() {
     assert_eq!(texts(), [false; 3], "the migration overwrites what it replaces");
 }
 
-/// Manifests had no tenant, and erased runs kept theirs, as version 9 left them.
+/// Manifests had no tenant, and erased runs kept theirs, as version 9 stored them.
 #[tokio::test]
 async fn tm_05_manifests_of_an_earlier_version_get_their_tenants() {
     let folder = tempfile::tempdir().unwrap();
@@ -187,7 +187,7 @@ fn a_newer_schema_is_refused_and_nothing_is_touched() {
 }
 
 #[test]
-fn a_newer_schema_in_a_log_that_was_left_behind_is_refused_too() {
+fn a_newer_schema_in_a_log_of_a_crash_is_refused_too() {
     let folder = tempfile::tempdir().unwrap();
     let (path, copy) = (folder.path().join("first.db"), folder.path().join("copy.db"));
     drop(open(&path));
@@ -224,21 +224,21 @@ async fn everything_is_there_after_a_restart() {
     kit.report(&agent, run, 1, START).await;
     let mut before = kit.load(&agent).await;
     assert!(before.head.owner_lives);
-    // Whoever opens the database next is another process.
+    // The next process that opens the database is another owner.
     before.head.owner_lives = false;
     drop((kit, first));
     let again: Arc<dyn Full> = Arc::new(open(&path));
     let kit = Kit::starting_at(&again, 1_000);
     assert_eq!(format!("{:?}", kit.load(&agent).await), format!("{before:?}"));
     kit.take_report(&agent, START).await;
-    assert!(kit.advance(&agent, says("done"), START).await.next_leased);
+    assert!(kit.advance(&agent, final_reply("done"), START).await.next_leased);
     kit.advance(&agent, Input::Entered(Opening::Ask), START).await;
     assert_eq!(kit.load(&agent).await.run.unwrap().id, queued);
 }
 
-/// Words that are settled are not, though their rows may still be on disk; whoever reads beside the server sees the same.
+/// Settled deltas are not read, though their rows may still be on disk; a reader beside the server sees the same.
 #[tokio::test]
-async fn announced_words_are_there_after_a_restart() {
+async fn deltas_are_there_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("windlass.db");
     let (a, b) = (agent("a"), agent("b"));
@@ -246,8 +246,8 @@ async fn announced_words_are_there_after_a_restart() {
     let kit = Kit::new(&first);
     let ((run, _), (settled, _)) = (kit.begin(&a, START).await, kit.begin(&b, START).await);
     for number in 0..3 {
-        first.announce(words(&a, run, 1, number, &["x"])).await.unwrap();
-        first.announce(words(&b, settled, 1, number, &["y"])).await.unwrap();
+        first.announce(delta_batch(&a, run, 1, number, &["x"])).await.unwrap();
+        first.announce(delta_batch(&b, settled, 1, number, &["y"])).await.unwrap();
     }
     let (guard, mut commit) = kit.prepare(&b, Input::owner_changed(), START).await;
     commit.settles = true;
@@ -255,14 +255,14 @@ async fn announced_words_are_there_after_a_restart() {
     let beside: Box<dyn Views> = Box::new(SqliteViews::open(&path).unwrap());
     let seen = async |views: &dyn Views, run| views.announced(&a.tenant, run).await.unwrap().text;
     assert_eq!((seen(&*beside, run).await.as_str(), seen(&*beside, settled).await.as_str()), ("xxx", ""));
-    first.announce(words(&b, settled, 1, 0, &["z"])).await.unwrap();
+    first.announce(delta_batch(&b, settled, 1, 0, &["z"])).await.unwrap();
     assert_eq!(seen(&*beside, settled).await, "z");
     drop((kit, first));
     let again = open(&path);
     assert_eq!((seen(&again, run).await.as_str(), seen(&again, settled).await.as_str()), ("xxx", "z"));
-    again.announce(words(&a, run, 1, 2, &["x"])).await.unwrap();
-    again.announce(words(&a, run, 1, 3, &["!"])).await.unwrap();
-    again.announce(words(&b, settled, 1, 1, &["!"])).await.unwrap();
+    again.announce(delta_batch(&a, run, 1, 2, &["x"])).await.unwrap();
+    again.announce(delta_batch(&a, run, 1, 3, &["!"])).await.unwrap();
+    again.announce(delta_batch(&b, settled, 1, 1, &["!"])).await.unwrap();
     assert_eq!((seen(&again, run).await.as_str(), seen(&again, settled).await.as_str()), ("xxx!", "z!"));
 }
 
@@ -291,19 +291,19 @@ async fn content_that_changed_on_disk_is_corrupt() {
     assert!(matches!(loaded, Err(StoreError::Corrupt(_))), "{loaded:?}");
 }
 
-/// Everything that the files of a database hold, by name.
+/// The content of all files of a database, by name.
 fn files(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     entries.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap())).collect()
 }
 
-/// The files that hold a text.
+/// The files that have a text.
 fn files_with(folder: &Path, text: &str) -> Vec<String> {
     let has_text = |bytes: &[u8]| bytes.windows(text.len()).any(|window| window == text.as_bytes());
     files(folder).into_iter().filter(|(_, bytes)| has_text(bytes)).map(|(name, _)| name).collect()
 }
 
-/// A connection of a stranger, to a database with one suspended run.
+/// A connection from outside, to a database with one suspended run.
 async fn with_a_run(path: &Path) -> Connection {
     let store: Arc<dyn Full> = Arc::new(open(path));
     let kit = Kit::new(&store);
@@ -315,9 +315,9 @@ async fn with_a_run(path: &Path) -> Connection {
 }
 
 #[tokio::test]
-async fn the_database_refuses_words_outside_its_lists() {
+async fn the_database_refuses_unknown_variants() {
     let folder = tempfile::tempdir().unwrap();
-    let stranger = with_a_run(&folder.path().join("windlass.db")).await;
+    let outside = with_a_run(&folder.path().join("windlass.db")).await;
     for nonsense in [
         "UPDATE heads SET status = 'asleep'",
         "UPDATE heads SET status = 'idle'",
@@ -341,18 +341,18 @@ async fn the_database_refuses_words_outside_its_lists() {
         "INSERT INTO inbox (tenant, agent, kind, status, run, call, created_at)
          SELECT tenant, agent, kind, 'pending', run, call, 0 FROM inbox WHERE call IS NOT NULL",
     ] {
-        let outcome = stranger.execute(nonsense, []);
+        let outcome = outside.execute(nonsense, []);
         let code = outcome.as_ref().err().and_then(rusqlite::Error::sqlite_error_code);
         assert_eq!(code, Some(rusqlite::ErrorCode::ConstraintViolation), "{nonsense}: {outcome:?}");
     }
 }
 
 #[tokio::test]
-async fn the_database_takes_every_word_of_ours() {
+async fn the_database_accepts_every_variant() {
     let folder = tempfile::tempdir().unwrap();
-    let stranger = with_a_run(&folder.path().join("windlass.db")).await;
-    let check = |sql: &str, word: &str| {
-        let changed = stranger.execute(sql, [word]).unwrap_or_else(|error| panic!("{sql} with {word}: {error}"));
+    let outside = with_a_run(&folder.path().join("windlass.db")).await;
+    let check = |sql: &str, name: &str| {
+        let changed = outside.execute(sql, [name]).unwrap_or_else(|error| panic!("{sql} with {name}: {error}"));
         assert!(changed > 0, "{sql} found no row");
     };
     for status in [HeadStatus::Dispatched, HeadStatus::Running, HeadStatus::Suspended] {
@@ -381,7 +381,7 @@ async fn the_database_takes_every_word_of_ours() {
 #[tokio::test]
 async fn the_questions_of_the_sweep_are_answered_by_their_indexes() {
     let folder = tempfile::tempdir().unwrap();
-    let stranger = with_a_run(&folder.path().join("windlass.db")).await;
+    let outside = with_a_run(&folder.path().join("windlass.db")).await;
     for (question, index) in [
         ("SELECT n FROM inbox WHERE run = ?1 AND call = ?2 AND kind = ?3", "inbox_run"),
         ("SELECT tenant FROM heads WHERE wake_at <= ?1 ORDER BY wake_at, tenant, agent", "heads_due"),
@@ -391,7 +391,7 @@ async fn the_questions_of_the_sweep_are_answered_by_their_indexes() {
         ("SELECT tenant, run FROM runs WHERE erase_at <= ?1 ORDER BY erase_at, run", "runs_erasable"),
         ("SELECT run FROM runs WHERE tenant = ?1 AND unlisted = 0 AND run > ?2 ORDER BY run LIMIT ?3", "runs_listed"),
     ] {
-        let mut statement = stranger.prepare(&format!("EXPLAIN QUERY PLAN {question}")).unwrap();
+        let mut statement = outside.prepare(&format!("EXPLAIN QUERY PLAN {question}")).unwrap();
         let count = statement.parameter_count();
         let params = rusqlite::params_from_iter(std::iter::repeat_n(1, count));
         let plan: Vec<String> = statement.query_map(params, |row| row.get(3)).unwrap().map(Result::unwrap).collect();

@@ -1,4 +1,4 @@
-//! Drives one run as the engine would, and holds the kernel to its laws after every step.
+//! Drives one run as the engine would, and checks the laws of the kernel after every step.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use windlass_kernel::{
 
 use super::{
     laws,
-    script::{Asked, Wanted},
+    script::{ScriptedCall, ScriptedInput},
     setup::Setup,
 };
 
-/// Where the output box stands when the run begins: it need not be empty.
+/// The length of the output box when the run begins: it need not be empty.
 pub const OUTPUT_BEFORE: u32 = 3;
 
-/// Every call of every script has this provider's id: the kernel must not care.
+/// The provider's id of every call of every script: the kernel must not depend on it.
 const PROVIDER_ID: &str = "toolu_same";
 
-/// A run, its whole journal, and everything it wrote.
+/// A run, its whole journal, and every item that it stored.
 pub struct Driver {
     pub manifest: Manifest,
     pub run: Run,
@@ -28,7 +28,7 @@ pub struct Driver {
     pub journal: Vec<Event>,
     pub appended: Vec<ItemId>,
     pub kinds: BTreeMap<ItemId, ItemKind>,
-    /// How often each call would have been handed to an executor by now.
+    /// How often each call would have been handed to an executor so far.
     pub starts: BTreeMap<CallNumber, u32>,
     fresh: u128,
 }
@@ -50,7 +50,7 @@ impl Driver {
         }
     }
 
-    /// Takes one input, as a committed transition. Panics if it breaks a law.
+    /// Applies one input as a committed transition. Panics if it breaks a law.
     pub fn take(&mut self, input: Input) -> Transition {
         let before = self.run.clone();
         let mut fresh = self.fresh;
@@ -68,19 +68,19 @@ impl Driver {
         made
     }
 
-    /// Makes the kernel's input of a script's line; `name` hears what a stored result is called.
-    pub fn input(&mut self, asked: Asked, name: &mut dyn FnMut(ItemId, String)) -> Input {
+    /// Makes the kernel's input of a script's line. Calls `name` for every stored result, with its label.
+    pub fn input(&mut self, input: ScriptedInput, name: &mut dyn FnMut(ItemId, String)) -> Input {
         let mut stored = |driver: &mut Self, call: CallNumber| {
             let item = driver.store_result();
             name(item, format!("result {}", call.0));
             item
         };
-        match asked {
-            Asked::Entered(action) => Input::Entered(action.map(requested).map_or(Opening::Ask, Opening::Act)),
-            Asked::Reply { text, calls, usage } => {
+        match input {
+            ScriptedInput::Entered(action) => Input::Entered(action.map(requested).map_or(Opening::Ask, Opening::Act)),
+            ScriptedInput::Reply { text, calls, usage } => {
                 Input::Replied(Reply { text, calls: calls.into_iter().map(requested).collect(), usage, ..Reply::default() })
             }
-            Asked::Failed { code, retry_ms, spent, said } => Input::AttemptFailed(Failure {
+            ScriptedInput::Failed { code, retry_ms, spent, streamed } => Input::AttemptFailed(Failure {
                 message: format!("{code} it was"),
                 code,
                 cause: FailureCause::Other,
@@ -88,37 +88,37 @@ impl Driver {
                 retry_at: retry_ms.map(|ms| self.now.plus_ms(ms)),
                 fallback: None,
                 spent,
-                streamed: self::said(said),
+                streamed: self::streamed(streamed),
             }),
-            Asked::Report { call, status, after } => report(call, ReportCause::Tool, status, stored(self, call), after),
-            Asked::Timeout(call) => report(call, ReportCause::Deadline, TaskStatus::Timeout, stored(self, call), None),
-            Asked::LeaseEnded(call) => Input::LeaseEnded(call),
-            Asked::Stop { reason, said } => Input::Stopped { reason, streamed: self::said(said) },
-            Asked::Reasoned(thought) => Input::Reasoned { reasoning: thoughts(thought), chunks: ChunkLengths(vec![0]) },
-            Asked::Thoughtful { before, text, between, calls } => Input::Replied(Reply {
-                reasoning: thoughts(before),
+            ScriptedInput::Report { call, status, after } => report(call, ReportCause::Tool, status, stored(self, call), after),
+            ScriptedInput::Timeout(call) => report(call, ReportCause::Deadline, TaskStatus::Timeout, stored(self, call), None),
+            ScriptedInput::LeaseEnded(call) => Input::LeaseEnded(call),
+            ScriptedInput::Stop { reason, streamed } => Input::Stopped { reason, streamed: self::streamed(streamed) },
+            ScriptedInput::Reasoned(thought) => Input::Reasoned { reasoning: reasoning(thought), chunks: ChunkLengths(vec![0]) },
+            ScriptedInput::Thoughtful { before, text, between, calls } => Input::Replied(Reply {
+                reasoning: reasoning(before),
                 chunks: ChunkLengths(vec![0, text.len() as u32]),
                 text,
-                afterthoughts: thoughts(between),
+                afterthoughts: reasoning(between),
                 calls: calls.into_iter().map(requested).collect(),
                 ..Reply::default()
             }),
-            Asked::Cut { words, lost } => Input::Cut { streamed: said(Some(words)), spent: Spent { lost, ..Spent::default() } },
-            Asked::Quiet => Input::Heartbeat,
-            Asked::TakeOver(left) => {
+            ScriptedInput::Cut { text, lost } => Input::Cut { streamed: streamed(Some(text)), spent: Spent { lost, ..Spent::default() } },
+            ScriptedInput::Quiet => Input::Heartbeat,
+            ScriptedInput::TakeOver(left) => {
                 let calls = left.into_iter().enumerate().map(|(index, call)| (CallNumber(index as u32 + 3), requested(call)));
                 Input::Entered(Opening::InheritCalls(calls.collect()))
             }
-            Asked::TakenOver { lost, said } => Input::OwnerChanged(LostModelCall { streamed: self::said(said), lost }),
-            Asked::Panicked => Input::Panicked,
-            Asked::Record { call, status } => Input::Answered(Decision::Record { call, status, item: stored(self, call) }),
-            Asked::Release(call) => Input::Answered(Decision::Release { call }),
-            Asked::Tell(call) => Input::Answered(Decision::Tell { call }),
-            Asked::Unpark => Input::Answered(Decision::Unpark),
+            ScriptedInput::TakenOver { lost, streamed } => Input::OwnerChanged(LostModelCall { streamed: self::streamed(streamed), lost }),
+            ScriptedInput::Panicked => Input::Panicked,
+            ScriptedInput::Record { call, status } => Input::Answered(Decision::Record { call, status, item: stored(self, call) }),
+            ScriptedInput::Release(call) => Input::Answered(Decision::Release { call }),
+            ScriptedInput::Tell(call) => Input::Answered(Decision::Tell { call }),
+            ScriptedInput::Unpark => Input::Answered(Decision::Unpark),
         }
     }
 
-    /// Results are stored before they are reported, so their ids are not the kernel's.
+    /// Stores a result. Results are stored before they are reported, so that the kernel does not give them their ids.
     fn store_result(&mut self) -> ItemId {
         self.fresh += 1;
         let item = item_id(self.fresh);
@@ -127,18 +127,18 @@ impl Driver {
     }
 }
 
-/// Words that were announced in one piece.
-fn said(words: Option<String>) -> StreamedText {
-    words.map_or_else(StreamedText::default, |text| StreamedText { chunks: ChunkLengths(vec![text.len() as u32]), text })
+/// Text that was streamed in one chunk.
+fn streamed(text: Option<String>) -> StreamedText {
+    text.map_or_else(StreamedText::default, |text| StreamedText { chunks: ChunkLengths(vec![text.len() as u32]), text })
 }
 
-/// One thought with a summary; none if there are no words for it.
-fn thoughts(summary: String) -> Vec<Reasoning> {
+/// One piece of reasoning with a summary; none if the summary is empty.
+fn reasoning(summary: String) -> Vec<Reasoning> {
     let thought = Reasoning { summary: vec![summary], ..Reasoning::default() };
     if thought.is_empty() { Vec::new() } else { vec![thought] }
 }
 
-/// The item of that number.
+/// The id of the item with this number.
 pub fn item_id(number: u128) -> ItemId {
     ItemId(uuid::Uuid::from_u128(number))
 }
@@ -147,6 +147,6 @@ fn report(call: CallNumber, cause: ReportCause, status: TaskStatus, item: ItemId
     Input::Reported(Report { call, cause, status, item, after })
 }
 
-fn requested(wanted: Wanted) -> RequestedCall {
+fn requested(wanted: ScriptedCall) -> RequestedCall {
     RequestedCall { provider_id: PROVIDER_ID.into(), tool: wanted.tool, arguments: wanted.arguments }
 }

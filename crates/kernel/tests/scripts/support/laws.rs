@@ -1,4 +1,4 @@
-//! What holds after every step of every run, scripted or random.
+//! The laws that hold after every step of every run, scripted or random.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use windlass_kernel::{
 
 use super::driver::{Driver, OUTPUT_BEFORE};
 
-/// Panics, with the law's name, if the step that was just taken broke one.
+/// Checks the step that was just made. Panics with the name of the law that it broke.
 pub fn hold(driver: &mut Driver, before: &Run, input: &Input, made: &Transition) {
     the_journal_folds_to_the_state(driver);
     a_run_survives_storage(&driver.run);
@@ -18,7 +18,7 @@ pub fn hold(driver: &mut Driver, before: &Run, input: &Input, made: &Transition)
     iterations_count_one_by_one(before, made);
     calls_are_numbered_densely(before, made);
     the_output_box_holds_what_was_appended(driver);
-    results_stand_in_the_order_of_their_calls(driver, made);
+    results_are_in_the_order_of_their_calls(driver, made);
     an_ending_has_one_deliverable_and_it_is_last(driver);
     effects_follow_from_the_state(before, &driver.run);
     nothing_starts_past_a_budget(driver, before, input, made);
@@ -27,7 +27,7 @@ pub fn hold(driver: &mut Driver, before: &Run, input: &Input, made: &Transition)
     a_wait_has_calls_and_a_deadline_unless_parked(&driver.run);
 }
 
-/// S8, also over the journal as it is stored.
+/// S8, also for the journal as a store keeps it.
 fn the_journal_folds_to_the_state(driver: &Driver) {
     assert_eq!(fold(&driver.journal).as_ref(), Some(&driver.run), "folding the journal gives the state");
     assert_eq!(driver.run.next_number, driver.journal.len() as u64, "the journal is numbered densely");
@@ -134,7 +134,7 @@ fn the_output_box_holds_what_was_appended(driver: &Driver) {
     assert_eq!(distinct.len(), driver.appended.len(), "nothing is appended twice");
 }
 
-fn results_stand_in_the_order_of_their_calls(driver: &Driver, made: &Transition) {
+fn results_are_in_the_order_of_their_calls(driver: &Driver, made: &Transition) {
     let whose = |item: &ItemId| {
         driver
             .journal
@@ -168,7 +168,7 @@ fn effects_follow_from_the_state(before: &Run, after: &Run) {
     }
 }
 
-/// S10. A person who lets something go on, and an owner who takes over, owe again what had been allowed before.
+/// S10. After a person's release or a takeover the run is owed effects again that were allowed before.
 fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, made: &Transition) {
     let again = matches!(input, Input::OwnerChanged(_) | Input::Answered(Decision::Unpark | Decision::Release { .. }));
     let run = &made.run;
@@ -198,11 +198,11 @@ fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, ma
     };
     let latest = owed.iter().map(starts_at).max().unwrap_or(driver.now);
     let wall_end = budgets.wall_ms.zip(run.started_at).map(|(ms, start)| start.plus_ms(ms));
-    // At the end of time there is no later moment to compare with.
+    // At the highest timestamp there is no later time to compare with.
     assert!(wall_end.is_none_or(|end| latest < end || end == Timestamp(i64::MAX)), "nothing starts once the time is up");
 }
 
-/// S6: the engine starts what is newly owed, and a new owner everything that is owed.
+/// S6: the engine starts what is newly owed, and a new owner starts everything that is owed.
 fn no_write_starts_twice(driver: &mut Driver, before: &Run, input: &Input) {
     let started = if matches!(input, Input::OwnerChanged(_)) { outstanding(&driver.run) } else { newly_outstanding(before, &driver.run) };
     for effect in started {
@@ -211,13 +211,13 @@ fn no_write_starts_twice(driver: &mut Driver, before: &Run, input: &Input) {
         let open = driver.run.call(call).expect("an owed call is one of the iteration");
         let released = driver.journal.iter().filter(|event| matches!(event, Event::CallReleased { call: of, .. } if *of == call)).count();
         let may = if open.effect == EffectClass::Write { 1 + released } else { usize::MAX };
-        assert!(driver.starts[&call] as usize <= may, "a write starts once, and once more for each time a person says so");
+        assert!(driver.starts[&call] as usize <= may, "a write starts once, and once more for each release by a person");
         assert_eq!(open.route, Route::InProcess, "only calls of this process are started by it");
     }
 }
 
-/// C-11: dispatched → running ↔ suspended → idle. A run that begins with calls has no running before them, and parking is a
-/// suspension from anywhere.
+/// C-11: dispatched → running ↔ suspended → idle. A run that begins with calls was never running before them, and a run can be parked from
+/// any status.
 fn the_head_takes_only_known_edges(before: &Run, after: &Run) {
     use HeadStatus::{Dispatched, Idle, Running, Suspended};
     if before.parked.is_some() || after.parked.is_some() {
@@ -240,7 +240,7 @@ fn a_wait_has_calls_and_a_deadline_unless_parked(run: &Run) {
         Effect::CallModel { not_before, .. } => not_before,
         Effect::StartTool { .. } => None,
     });
-    assert_eq!(run.wake_at(), run.resume_deadline().or(not_before), "somebody looks when a wait or a pause is over");
+    assert_eq!(run.wake_at(), run.resume_deadline().or(not_before), "the end of a wait or a pause makes the run due");
     if run.head_status() == HeadStatus::Suspended && run.parked.is_none() {
         assert!(run.waiting_count() > 0, "a suspended run waits for something");
     }

@@ -1,4 +1,4 @@
-//! A tiny language for scenarios. The kernel's API appears here and nowhere else in the scripts.
+//! A small language for scenarios. Only this module uses the kernel's API; the scripts don't.
 
 pub mod driver;
 mod laws;

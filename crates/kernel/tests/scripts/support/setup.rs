@@ -1,4 +1,4 @@
-//! A manifest in a few words:
+//! The short notation for a manifest:
 //!
 //! ```text
 //! tools: look, pay external write terminate 5000ms, ask client
@@ -12,13 +12,13 @@
 //! compaction: auto
 //! ```
 //!
-//! A tool is in process, a read, suspends and may take a minute unless it says otherwise; `!` marks a required field.
+//! A tool is in process, reads, suspends and has a minute to answer unless its line says otherwise; `!` marks a required field.
 
 use windlass_kernel::{
     AfterExecution, Budgets, Compaction, EffectClass, Manifest, Origin, ResultField, Route, ToolChoice, ToolName, ToolSpec,
 };
 
-/// A run that has yet to begin.
+/// A run that has not begun.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub origin: Origin,
@@ -29,13 +29,13 @@ pub fn parse(text: &str) -> Setup {
     let mut setup = Setup { origin: Origin::Turn, manifest: manifest() };
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (what, rest) = line.split_once(':').expect("a setup line has a colon");
-        let words = rest.split(',').map(str::trim);
+        let parts = rest.split(',').map(str::trim);
         match what {
-            "tools" => setup.manifest.tools = words.map(tool).collect(),
-            "budgets" => words.for_each(|budget| set_budget(&mut setup.manifest.budgets, budget)),
-            "fields" => setup.manifest.result_fields = words.map(field).collect(),
+            "tools" => setup.manifest.tools = parts.map(tool).collect(),
+            "budgets" => parts.for_each(|budget| set_budget(&mut setup.manifest.budgets, budget)),
+            "fields" => setup.manifest.result_fields = parts.map(field).collect(),
             "choice" => setup.manifest.choice = choice(rest.trim()),
-            "allowed" => setup.manifest.allowed = words.map(ToolName::from).collect(),
+            "allowed" => setup.manifest.allowed = parts.map(ToolName::from).collect(),
             "calls_max" => setup.manifest.calls_max = Some(number(rest.trim())),
             "one_call" => setup.manifest.one_call = true,
             "compaction" => setup.manifest.compaction = if rest.trim() == "only" { Compaction::Only } else { Compaction::Auto },
@@ -46,16 +46,16 @@ pub fn parse(text: &str) -> Setup {
     setup
 }
 
-/// No tools, ten iterations, nothing else limited.
+/// A manifest without tools, with ten iterations and no other limit.
 pub fn manifest() -> Manifest {
     Manifest::plain("scripted", Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None })
 }
 
-/// One tool from its words.
+/// Reads the notation of one tool.
 pub fn tool(text: &str) -> ToolSpec {
-    let mut words = text.split_whitespace();
+    let mut parts = text.split_whitespace();
     let mut tool = ToolSpec {
-        name: words.next().expect("a tool has a name").into(),
+        name: parts.next().expect("a tool has a name").into(),
         description: String::new(),
         parameters: serde_json::json!({}),
         route: Route::InProcess,
@@ -65,8 +65,8 @@ pub fn tool(text: &str) -> ToolSpec {
         remote: None,
         strict: None,
     };
-    for word in words {
-        match word {
+    for part in parts {
+        match part {
             "external" => tool.route = Route::External,
             "client" => tool.route = Route::Client,
             "read" => tool.effect = EffectClass::Read,
@@ -104,7 +104,7 @@ fn field(text: &str) -> ResultField {
     ResultField { name: text.trim_end_matches('!').into(), description: String::new(), required: text.ends_with('!') }
 }
 
-/// A number, or a clear complaint about the script.
+/// Reads a number, or panics with the text that is none.
 pub fn number<T: std::str::FromStr>(text: &str) -> T {
     text.parse().unwrap_or_else(|_| panic!("{text:?} is not a number"))
 }

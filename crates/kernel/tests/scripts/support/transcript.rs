@@ -1,4 +1,4 @@
-//! What happened, in a line for each line of the script.
+//! The transcript: one line for each line of the script.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use windlass_kernel::{
 
 use super::{driver::Driver, script::Question};
 
-/// The transcript so far, and what each item is called in it.
+/// The transcript so far, and the label of each item.
 #[derive(Default)]
 pub struct Transcript {
     pub text: String,
@@ -19,18 +19,18 @@ pub struct Transcript {
 }
 
 impl Transcript {
-    /// Calls an item that stands already by a name; a later one of the same name is told apart.
+    /// Labels a stored item. A second item with the same label gets an apostrophe behind it.
     pub fn name(&mut self, item: ItemId, label: String) {
         let taken = self.names.values().filter(|name| name.trim_end_matches('\'') == label).count();
         self.names.insert(item, label + &"'".repeat(taken));
     }
 
-    /// A line that did not touch the run.
-    pub fn note(&mut self, line: &str, said: &str) {
-        self.text += &format!("{line}{}{said}\n", if said.is_empty() { "" } else { " " });
+    /// Adds a line that did not touch the run.
+    pub fn note(&mut self, line: &str, answer: &str) {
+        self.text += &format!("{line}{}{answer}\n", if answer.is_empty() { "" } else { " " });
     }
 
-    /// A line that did.
+    /// Adds a line that gave the run an input.
     pub fn happened(&mut self, line: &str, before: &Run, made: &Transition) {
         for item in &made.items {
             let name = self.describe(item);
@@ -86,7 +86,7 @@ impl Transcript {
     }
 }
 
-/// What the run says to a question.
+/// The run's answer to a question of the script.
 pub fn answer(question: Question, driver: &Driver) -> String {
     match question {
         Question::Owed => effects(&outstanding(&driver.run)),
@@ -169,7 +169,7 @@ fn list(parts: impl Iterator<Item = String>) -> String {
     if parts.is_empty() { "nothing".into() } else { parts.join(", ") }
 }
 
-/// An enum as the journal spells it: `stopped`, `budget calls`.
+/// An enum in the spelling of the journal: `stopped`, `budget calls`.
 fn spell(value: &impl Serialize) -> String {
     match serde_json::to_value(value).expect("plain data") {
         Value::String(word) => word,

@@ -1,9 +1,9 @@
-//! Where NATS is, and who we are there. Names and passwords are taken out of the address at once: addresses get into logs.
+//! The address of NATS and the credentials. Names and passwords are taken out of the address at once, because addresses are logged.
 
 use async_nats::{ConnectOptions, ServerAddr};
 use percent_encoding::percent_decode_str;
 
-/// One or more servers of a cluster, and what lets us in.
+/// One or more servers of a cluster, and the credentials.
 pub(super) struct Address {
     pub servers: Vec<ServerAddr>,
     login: Option<Login>,
@@ -16,8 +16,8 @@ enum Login {
 }
 
 impl Address {
-    /// Reads `nats://host:port`, with `token@` or `user:password@` before the host, or several of them with commas between. The
-    /// error repeats nothing of it.
+    /// Reads `nats://host:port`, with `token@` or `user:password@` before the host, or several such addresses with commas between them. The
+    /// error has no part of the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut address = Address { servers: Vec::new(), login: None };
         for part in text.split(',') {
@@ -36,7 +36,7 @@ impl Address {
         Ok(address)
     }
 
-    /// Adds what lets us in.
+    /// Adds the credentials.
     pub fn authorize(&self, options: ConnectOptions) -> ConnectOptions {
         match &self.login {
             None => options,
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_we_are_is_taken_out_of_the_address() {
+    fn credentials_are_taken_out_of_the_address() {
         let read = |text| Address::parse(text).map(|address| (format!("{:?}", address.servers), address.login)).unwrap();
         let (servers, login) = read("nats://betty:s3cr%40t@127.0.0.1:4222,tls://other");
         assert!(!servers.contains("betty") && !servers.contains("s3cr"), "{servers}");
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_none_is_refused_and_not_repeated() {
+    fn an_invalid_address_is_refused_and_not_repeated() {
         for text in ["", "nats://", "http://secret@host", "nats://secret@host:port", "ws://secret@host", "nats://a,http://secret"] {
             let error = Address::parse(text).map(|_| ()).unwrap_err();
             assert!(!error.contains("secret"), "{error}");

@@ -1,21 +1,21 @@
-//! One message of the outbox as NATS carries it.
+//! An outbox message as NATS carries it.
 
 use async_nats::{HeaderMap, HeaderValue, PublishError, PublishErrorKind};
 use bytes::Bytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use windlass_ports::Published;
 
-/// What a subject's token cannot have: dots part tokens, stars and angles are wildcards, and blanks end the line.
+/// Characters that a token of a subject can't have: dots separate tokens, stars and angle brackets are wildcards, and blanks end the line.
 const NOT_IN_TOKENS: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
-/// Subject, headers and body. All of them are the same whenever the message is sent again.
+/// Subject, headers and body. They are the same every time the message is sent.
 pub(super) fn spell(prefix: &str, message: &Published) -> (String, HeaderMap, Bytes) {
     let token = |text| utf8_percent_encode(text, NOT_IN_TOKENS);
     let (before, name, after) = message.subject.parts();
     let subject = format!("{prefix}.{}.{before}{}{after}", token(message.tenant.as_str()), token(name));
     let mut headers = HeaderMap::new();
     let mut header = |name, value: &str| {
-        // A value with a line break in it would be a header of its own.
+        // A value with a line break could add a header of its own.
         if let Ok(value) = value.parse::<HeaderValue>() {
             headers.insert(name, value);
         }
@@ -28,13 +28,13 @@ pub(super) fn spell(prefix: &str, message: &Published) -> (String, HeaderMap, By
     (subject, headers, message.body.to_string().into())
 }
 
-/// W3C trace context: the trace of the request that began the run, and the run as the span.
+/// W3C trace context: the trace of the request that began the run, with the run as the span.
 fn traceparent(message: &Published) -> String {
     let (_, span) = message.run.0.as_u64_pair();
     format!("00-{:032x}-{span:016x}-01", u128::from_be_bytes(message.trace))
 }
 
-/// What NATS could never take is left out, or nothing behind it would ever be sent; everything else is tried again.
+/// A message that NATS can never take is dropped, because it would block all messages after it; any other message is sent again.
 pub(super) fn check(message: &Published, error: &PublishError) -> Result<(), String> {
     match error.kind() {
         PublishErrorKind::MaxPayloadExceeded | PublishErrorKind::InvalidSubject => {

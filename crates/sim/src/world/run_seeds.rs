@@ -1,4 +1,4 @@
-//! Many seeds, over several threads, each world in a runtime of its own.
+//! Runs many seeds on several threads. Each world has an async runtime of its own.
 
 use std::{
     ops::Range,
@@ -8,20 +8,20 @@ use std::{
     },
 };
 
-use super::{Facts, Outcome, Plant, simulate};
+use super::{FactCounts, Outcome, PlantedBug, simulate};
 
-/// What came of many seeds.
+/// The sums over many seeds.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Seeds lived through.
+    /// The seeds that were run.
     pub seeds: u64,
-    /// Runs that were made.
+    /// The runs that were made.
     pub runs: u64,
-    /// Faults that were put in.
+    /// The faults that were injected.
     pub faults: u64,
-    /// What was seen.
-    pub facts: Facts,
-    /// Worlds in which a promise was broken, by their seeds.
+    /// The facts that were seen.
+    pub facts: FactCounts,
+    /// Worlds in which a promise was broken.
     pub broken: Vec<Outcome>,
 }
 
@@ -38,8 +38,8 @@ impl Tally {
     }
 }
 
-/// Lives through these seeds; `go_on` is asked after each, and may end it all.
-pub fn march(seeds: Range<u64>, threads: usize, plant: Option<Plant>, go_on: impl Fn(&Tally) -> bool + Sync) -> Tally {
+/// Runs these seeds. `continues` is called after each of them and ends everything by returning false.
+pub fn run_seeds(seeds: Range<u64>, threads: usize, planted: Option<PlantedBug>, continues: impl Fn(&Tally) -> bool + Sync) -> Tally {
     let next = AtomicU64::new(seeds.start);
     let is_over = AtomicBool::new(false);
     let tally = Mutex::new(Tally::default());
@@ -49,10 +49,10 @@ pub fn march(seeds: Range<u64>, threads: usize, plant: Option<Plant>, go_on: imp
             if seed >= seeds.end {
                 return;
             }
-            let outcome = simulate(seed, plant);
+            let outcome = simulate(seed, planted);
             let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
             tally.add(outcome);
-            if !go_on(&tally) {
+            if !continues(&tally) {
                 is_over.store(true, SeqCst);
             }
         }

@@ -10,23 +10,23 @@ use std::{
 use windlass_kernel::Timestamp;
 
 /// The lock file as a record of heartbeats.
-pub(super) struct SignsOfLife {
+pub(super) struct Heartbeats {
     file: File,
     /// The last heartbeat of the process that had the database before; the time of opening if there was none.
     pub(super) earlier: Timestamp,
 }
 
-impl SignsOfLife {
+impl Heartbeats {
     /// Reads the last heartbeat of the process before, and gives the first one of this process.
     pub(super) fn begin(lock: &File) -> std::io::Result<Self> {
         let earlier = lock.metadata()?.modified()?;
-        let signs = SignsOfLife { file: lock.try_clone()?, earlier: timestamp(earlier) };
-        signs.give();
-        Ok(signs)
+        let heartbeats = Heartbeats { file: lock.try_clone()?, earlier: timestamp(earlier) };
+        heartbeats.record();
+        Ok(heartbeats)
     }
 
     /// Records a heartbeat.
-    pub(super) fn give(&self) {
+    pub(super) fn record(&self) {
         if let Err(error) = self.file.set_modified(SystemTime::now()) {
             tracing::warn!(%error, "the heartbeat could not be recorded in the lock file");
         }

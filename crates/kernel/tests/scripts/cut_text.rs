@@ -1,11 +1,11 @@
-//! Words that readers have seen stay, whatever becomes of the try that said them.
+//! Streamed text stays, whatever becomes of the attempt that streamed it.
 
 use expect_test::expect;
 
 use crate::support::check;
 
 #[test]
-fn a_model_that_does_not_repeat_itself_goes_on_in_another_message() {
+fn a_model_that_does_not_repeat_its_text_continues_in_another_message() {
     check(
         "tools: look",
         "\nentered\ncut half a sen\nowed?\nreply \"the rest\"\n",
@@ -19,7 +19,7 @@ fn a_model_that_does_not_repeat_itself_goes_on_in_another_message() {
 }
 
 #[test]
-fn a_stop_keeps_the_words_that_were_announced() {
+fn a_stop_keeps_the_streamed_text() {
     check(
         "tools: look",
         "\nentered\nstop enough saying half a sen\n",
@@ -31,7 +31,7 @@ fn a_stop_keeps_the_words_that_were_announced() {
 }
 
 #[test]
-fn a_failure_for_good_keeps_the_words_and_one_that_is_tried_again_leaves_them_open() {
+fn a_final_failure_keeps_the_text_and_a_retried_one_leaves_it_open() {
     check(
         "tools: look",
         "\nentered\nfailed busy retry 5 saying half a sen\nfailed gone never saying half a sen\n",
@@ -44,7 +44,7 @@ fn a_failure_for_good_keeps_the_words_and_one_that_is_tried_again_leaves_them_op
 }
 
 #[test]
-fn words_are_not_kept_where_no_model_speaks() {
+fn text_is_not_kept_where_no_model_is_asked() {
     check(
         "tools: look external",
         "\nentered\nreply: look\ncut stray\nquiet\nstop enough saying stray\nquiet\n",

@@ -7,22 +7,22 @@ use serde_json::value::RawValue;
 use windlass_kernel::{Epoch, Timestamp};
 use windlass_ports::StoreError;
 
-use crate::rows::{JournalRow, Outcome};
+use crate::rows::{JournalRow, Result};
 
-/// What the events of a stretch have in common.
-pub(crate) struct Stretch {
+/// What the events of a batch have in common.
+pub(crate) struct JournalBatch {
     /// The number of the first event.
     pub first: u64,
-    /// The fence they were written under.
+    /// The epoch under which they were written.
     pub epoch: Option<Epoch>,
-    /// When.
+    /// The time of the commit.
     pub at: Timestamp,
     /// The version of the bodies.
     pub version: u16,
 }
 
-/// Writes the list. Kinds are words of ours, and bodies are JSON already.
-pub(crate) fn pack(rows: &[JournalRow]) -> Outcome<String> {
+/// Encodes the list. Kinds need no escaping, and bodies are JSON already.
+pub(crate) fn pack(rows: &[JournalRow]) -> Result<String> {
     let mut list = String::with_capacity(rows.iter().map(|row| row.body.len() + row.kind.len() + 6).sum());
     let mut before = '[';
     for row in rows {
@@ -40,17 +40,17 @@ pub(crate) fn pack(rows: &[JournalRow]) -> Outcome<String> {
     Ok(list)
 }
 
-/// Reads what `pack` wrote.
-pub(crate) fn unpack(stretch: &Stretch, list: &str) -> Outcome<Vec<JournalRow>> {
+/// Decodes what `pack` made.
+pub(crate) fn unpack(batch: &JournalBatch, list: &str) -> Result<Vec<JournalRow>> {
     let events: Vec<(Cow<'_, str>, &RawValue)> =
         serde_json::from_str(list).map_err(|error| StoreError::Corrupt(format!("a stretch of a journal cannot be read: {error}")))?;
-    let numbered = (stretch.first..).zip(events);
+    let numbered = (batch.first..).zip(events);
     let rows = numbered.map(|(number, (kind, body))| JournalRow {
         number,
-        epoch: stretch.epoch,
-        at: stretch.at,
+        epoch: batch.epoch,
+        at: batch.at,
         kind: Cow::Owned(kind.into_owned()),
-        version: stretch.version,
+        version: batch.version,
         body: Bytes::copy_from_slice(body.get().as_bytes()),
     });
     Ok(rows.collect())
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stretch_is_read_back_as_it_was() {
+    fn a_batch_is_read_back_unchanged() {
         let row = |number, kind: &'static str, body: &'static str| JournalRow {
             number,
             epoch: Some(Epoch(3)),
@@ -71,15 +71,15 @@ mod tests {
             body: body.into(),
         };
         let rows = [row(7, "leased", "{}"), row(8, "parked", r#"{"reason":"a \"quoted\", [bracketed] \u0000 word"}"#)];
-        let stretch = Stretch { first: 7, epoch: Some(Epoch(3)), at: Timestamp(5), version: 1 };
-        assert_eq!(unpack(&stretch, &pack(&rows).unwrap()).unwrap(), rows);
+        let batch = JournalBatch { first: 7, epoch: Some(Epoch(3)), at: Timestamp(5), version: 1 };
+        assert_eq!(unpack(&batch, &pack(&rows).unwrap()).unwrap(), rows);
     }
 
     #[test]
-    fn a_broken_list_is_told() {
-        let stretch = Stretch { first: 0, epoch: None, at: Timestamp(0), version: 1 };
+    fn an_invalid_list_is_corrupt() {
+        let batch = JournalBatch { first: 0, epoch: None, at: Timestamp(0), version: 1 };
         for list in ["", "{}", "[[1,{}]]", "[[\"leased\"]]", "[[\"leased\",{}"] {
-            assert!(matches!(unpack(&stretch, list), Err(StoreError::Corrupt(_))), "{list}");
+            assert!(matches!(unpack(&batch, list), Err(StoreError::Corrupt(_))), "{list}");
         }
     }
 }

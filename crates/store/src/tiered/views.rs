@@ -1,4 +1,4 @@
-//! Reads of whatever is there.
+//! Reads of both tiers.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,18 +10,18 @@ use windlass_ports::{
 };
 
 use super::PartedStore;
-use crate::rows::Outcome;
+use crate::rows::Result;
 
 impl PartedStore {
-    fn views_of_agent(&self, agent: &AgentKey) -> Outcome<&dyn Views> {
+    fn views_of_agent(&self, agent: &AgentKey) -> Result<&dyn Views> {
         Ok(self.pick(self.has(agent)?))
     }
 
-    fn views_of_run(&self, run: RunId) -> Outcome<&dyn Views> {
+    fn views_of_run(&self, run: RunId) -> Result<&dyn Views> {
         Ok(self.pick(self.memory.has_run(run)?))
     }
 
-    fn views_of_box(&self, id: BoxId) -> Outcome<&dyn Views> {
+    fn views_of_box(&self, id: BoxId) -> Result<&dyn Views> {
         Ok(self.pick(self.memory.has_box(id)?))
     }
 
@@ -60,7 +60,7 @@ impl Views for PartedStore {
 
     async fn answered(&self, tenant: &Tenant, key: &str) -> Result<Option<KeptAnswer>, StoreError> {
         let (here, there) = (self.memory.answered(tenant, key).await?, self.views.answered(tenant, key).await?);
-        // Calls of both kinds may have been given back with one request, and each part knows of its own.
+        // One request may have given back calls of both tiers, and each tier has recorded its own.
         Ok(match (here, there) {
             (Some(here), Some(mut there)) if here.asked == there.asked => {
                 there.lost.extend(here.lost);
@@ -94,7 +94,7 @@ impl Views for PartedStore {
     }
 
     async fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Result<RunPage, StoreError> {
-        // Runs in memory are not to be stored, so no list shows them.
+        // Runs in memory are not stored, so no list shows them.
         self.views.scan_runs(tenant, scan).await
     }
 
@@ -149,7 +149,7 @@ impl Views for PartedStore {
         self.views_of_agent(agent)?.edges(agent, page).await
     }
 
-    /// Runs that are not kept are not in the database.
+    /// Runs in memory do not count: the tenants are those of the database.
     async fn tenants(&self) -> Result<Vec<Tenant>, StoreError> {
         self.views.tenants().await
     }
@@ -159,12 +159,12 @@ impl Views for PartedStore {
     }
 
     async fn usage(&self, tenant: &Tenant, query: &UsageQuery) -> Result<Vec<UsageGroup>, StoreError> {
-        // What was used in memory is added up in the database, too.
+        // The usage of runs in memory is summed in the database, too.
         self.views.usage(tenant, query).await
     }
 
     async fn item_bytes(&self, scan: &ItemScan) -> Result<ItemBytes, StoreError> {
-        // Memory has a limit of its own.
+        // The content in memory has a limit of its own, and is not counted here.
         self.views.item_bytes(scan).await
     }
 

@@ -1,4 +1,4 @@
-//! Words that stores, crash points and wires spell the same.
+//! Names that stores, crash points and wires spell in the same way.
 
 macro_rules! spelled {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
@@ -7,15 +7,15 @@ macro_rules! spelled {
         pub enum $name { $($(#[$variant_doc])* $variant),+ }
 
         impl $name {
-            /// All of them.
+            /// All variants.
             pub const ALL: &'static [$name] = &[$($name::$variant),+];
 
-            /// As it is spelled in stores and on the wire.
+            /// The name, as stores and the wire spell it.
             pub fn as_str(self) -> &'static str {
                 match self { $($name::$variant => $text),+ }
             }
 
-            /// Reads what `as_str` wrote.
+            /// The variant that `as_str` spells this way.
             pub fn parse(text: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|value| value.as_str() == text)
             }
@@ -25,71 +25,71 @@ macro_rules! spelled {
 pub(crate) use spelled;
 
 spelled! {
-    /// What a commit does. Each has a crash point before and after it.
+    /// The kind of a commit. Each kind has a crash point before and after it.
     CommitKind {
-        /// A run is recorded behind others.
+        /// A run is queued behind others.
         Enqueue = "enqueue",
         /// A leased run is entered.
         Enter = "enter",
-        /// Words are kept that are about to be announced.
+        /// Deltas are stored before readers see them.
         Announce = "announce",
-        /// Announced words are not gone on with.
+        /// The model did not continue the streamed text.
         Cut = "cut",
-        /// What a run said is erased.
+        /// The content of a run is erased.
         Erase = "erase",
-        /// Nothing happened for a while.
+        /// A reader gets a heartbeat.
         Quiet = "quiet",
-        /// The model's reply asks for calls.
+        /// The model replied with calls.
         Suspend = "suspend",
-        /// Some results are in.
+        /// Some results arrived.
         Report = "report",
-        /// All results are in and the next lap begins.
+        /// All results are in, and the next iteration begins.
         Resume = "resume",
-        /// A try of the model call failed.
+        /// An attempt of the model call failed.
         Retry = "retry",
-        /// The run is over.
+        /// The run ended.
         End = "end",
-        /// Somebody stopped it.
+        /// The run was stopped.
         Stop = "stop",
-        /// A deadline passed.
+        /// The deadline of a call passed.
         Timeout = "timeout",
-        /// A lost owner's run goes on.
+        /// The run of a lost owner is taken over.
         TakeOver = "take_over",
-        /// A person has to decide.
+        /// A run or a call is parked.
         Park = "park",
         /// A person decided.
         Answer = "answer",
-        /// A turn that cannot be read is taken out of the way.
+        /// An agent whose run can't be read is quarantined.
         Quarantine = "quarantine",
-        /// A person gave such a turn up.
+        /// A person gave such a run up.
         Abandon = "abandon",
-        /// Something else is put on record: an ignored input, an ended claim.
+        /// Something else is recorded: an ignored input, or the end of a claim.
         Note = "note",
-        /// A message that is no run's is refused.
+        /// A message that belongs to no run is refused.
         Refuse = "refuse",
         /// A box is packed.
         Pack = "pack",
-        /// A conversation is begun, changed or ended.
+        /// A conversation is created, changed or deleted.
         Converse = "converse",
-        /// A service took calls.
+        /// A tool service claimed calls.
         Claim = "claim",
-        /// A service prolonged its hold.
+        /// A tool service prolonged its leases.
         Renew = "renew",
-        /// A service gave calls back.
+        /// A tool service gave calls back.
         Release = "release",
     }
 }
 
 spelled! {
-    /// What an inbox message is.
+    /// The kind of an inbox message.
     MessageKind {
         /// A request for a run.
         Turn = "turn",
-        /// A result.
+        /// The result of a call.
         ToolResult = "tool_result",
         /// A deadline that passed.
         Timeout = "timeout",
-        /// A wish to end a run.
+        /// A request to end a run.
         Stop = "stop",
         /// A person's decision.
         Answer = "answer",
@@ -99,39 +99,39 @@ spelled! {
 }
 
 spelled! {
-    /// How far an inbox message is.
+    /// The status of an inbox message.
     MessageStatus {
-        /// A run that waits its turn.
+        /// The request of a run that is queued.
         Queued = "queued",
-        /// To be taken by the owner.
+        /// The message waits for the owner.
         Pending = "pending",
-        /// Taken.
+        /// The owner took the message.
         Consumed = "consumed",
-        /// Against the protocol.
+        /// The message broke the protocol.
         Error = "error",
-        /// No longer wanted.
+        /// The message is not needed any more.
         Skipped = "skipped",
     }
 }
 
 spelled! {
-    /// How far a call is.
+    /// The status of a call.
     CallStatus {
-        /// Handed to an executor of this process.
+        /// An executor of the server process was given the call.
         Started = "started",
-        /// Waits for a service to claim it.
+        /// The call waits for a tool service to claim it.
         Waiting = "waiting",
-        /// A service holds it.
+        /// A tool service holds the call.
         Claimed = "claimed",
-        /// The result is here.
+        /// The result is stored.
         Received = "received",
-        /// The result went into the output box.
+        /// The result is in the output box.
         Applied = "applied",
-        /// The deadline passed first.
+        /// The deadline passed before a result arrived.
         Expired = "expired",
-        /// A person has to decide.
+        /// The call is parked until a person decides.
         Parked = "parked",
-        /// The run ended without it.
+        /// The run ended before the result arrived.
         Dropped = "dropped",
     }
 }

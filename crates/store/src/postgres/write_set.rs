@@ -1,4 +1,4 @@
-//! What verbs write on their sheets: at most one change per row, so that all changes of a table travel in one statement.
+//! The write set of a verb: at most one change per row, so that all changes of a table are sent in one statement.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,25 +6,25 @@ use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, NewItem, RunId, Seq, Tenant, Timestamp};
 use windlass_ports::{Guard, MessageId, MessageStatus, NodeId, OpenRequest, PinnedManifest, ReaderRecord, RunStatus, StoreError, codec};
 
-use super::{conversations::ConversationWrites, question::Question, sheet::Sheet};
+use super::{conversations::ConversationWrites, overlay::TransactionOverlay, question::Question};
 use crate::{
+    journal_batch::{self, JournalBatch},
     rows::{
-        AnswerRow, BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Outcome, Reads, Rows, RunBrief, RunChange, RunRow,
-        stands_already,
+        AnswerRow, BoxRow, CallMove, CallRow, Erasure, HeadRow, JournalRow, MessageRow, Reads, Result, Rows, RunBrief, RunChange, RunRow,
+        existing_row,
     },
-    stretch::{self, Stretch},
 };
 
-/// Everything one verb writes.
+/// Everything that one verb writes.
 #[derive(Default)]
-pub(super) struct Log {
+pub(super) struct WriteSet {
     pub(super) heads: BTreeMap<AgentKey, HeadWrite>,
     pub(super) gone_heads: BTreeSet<AgentKey>,
     pub(super) new_runs: BTreeMap<RunId, RunRow>,
     pub(super) runs: BTreeMap<RunId, RunWrite>,
     pub(super) manifests: Vec<((Tenant, [u8; 32]), Bytes)>,
     pub(super) open_runs: BTreeMap<Tenant, i64>,
-    pub(super) stretches: Vec<(RunId, Stretch, String)>,
+    pub(super) journal_batches: Vec<(RunId, JournalBatch, String)>,
     pub(super) settled: Vec<RunId>,
     pub(super) messages: BTreeMap<MessageId, MessageWrite>,
     pub(super) calls: BTreeMap<(RunId, CallNumber), CallWrite>,
@@ -35,7 +35,7 @@ pub(super) struct Log {
     pub(super) published: Vec<u64>,
     pub(super) shared: BTreeSet<BoxId>,
     pub(super) erased: Vec<Erasure>,
-    /// Runs whose follow-up is over, each with whose it is and when that was.
+    /// Runs whose follow-up has ended, each with its tenant and the time of that end.
     pub(super) released: BTreeMap<RunId, (Tenant, Timestamp)>,
     pub(super) conversations: ConversationWrites,
     pub(super) answers: Vec<AnswerRow>,
@@ -45,25 +45,25 @@ pub(super) struct Log {
     pub(super) uncounted: Vec<(RunId, Tenant)>,
 }
 
-/// A head as it shall be.
+/// The new values of a head.
 pub(super) struct HeadWrite {
     pub(super) head: HeadRow,
     pub(super) is_new: bool,
 }
 
-/// What changes of a run that stands.
+/// The change of a stored run.
 pub(super) enum RunWrite {
     Changed(RunChange),
     Activated(Epoch),
 }
 
-/// What becomes of a message.
+/// The new row of a message, or the change of a stored one.
 pub(super) enum MessageWrite {
     Inserted(AgentKey, MessageRow),
     Changed(AgentKey, MessageChange),
 }
 
-/// What changes of a message that stands; nothing given, nothing changed.
+/// The change of a stored message. A field that is `None` stays as it is.
 #[derive(Clone)]
 pub(super) struct MessageChange {
     pub(super) status: MessageStatus,
@@ -72,7 +72,7 @@ pub(super) struct MessageChange {
     pub(super) reason: Option<String>,
 }
 
-/// What becomes of a call.
+/// The new row of a call, or the change of a stored one.
 pub(super) enum CallWrite {
     Inserted(CallRow),
     Updated(CallRow),
@@ -100,7 +100,7 @@ impl RunWrite {
     }
 }
 
-/// The content of one variant, where it is that one.
+/// The content of one variant, if the value has it.
 macro_rules! only {
     ($name:ident: $pattern:pat => $value:expr, $type:ty) => {
         pub(super) fn $name(&self) -> Option<$type> {
@@ -143,16 +143,16 @@ impl MessageChange {
     }
 }
 
-impl Log {
+impl WriteSet {
     pub(super) fn is_empty(&self) -> bool {
-        let Log {
+        let WriteSet {
             heads,
             gone_heads,
             new_runs,
             runs,
             manifests,
             open_runs,
-            stretches,
+            journal_batches,
             settled,
             messages,
             calls,
@@ -172,7 +172,7 @@ impl Log {
         } = self;
         let sets = heads.is_empty() && gone_heads.is_empty() && new_runs.is_empty() && runs.is_empty() && open_runs.is_empty();
         let maps = messages.is_empty() && calls.is_empty() && shared.is_empty() && erased.is_empty() && released.is_empty();
-        let lists = manifests.is_empty() && stretches.is_empty() && settled.is_empty() && items.is_empty() && boxes.is_empty();
+        let lists = manifests.is_empty() && journal_batches.is_empty() && settled.is_empty() && items.is_empty() && boxes.is_empty();
         sets && maps
             && lists
             && box_rows.is_empty()
@@ -185,18 +185,18 @@ impl Log {
             && uncounted.is_empty()
     }
 
-    /// The writes on a run's calls.
+    /// The writes to a run's calls.
     pub(super) fn calls_of(&self, run: RunId) -> impl Iterator<Item = (&(RunId, CallNumber), &CallWrite)> {
         self.calls.range((run, CallNumber(0))..=(run, CallNumber(u32::MAX)))
     }
 
-    /// The youngest new message of which something holds.
+    /// The newest inserted message for which `holds` is true.
     pub(super) fn last_inserted(&self, holds: impl Fn(&AgentKey, &MessageRow) -> bool) -> Option<MessageId> {
         let mut youngest_first = self.messages.iter().rev();
         youngest_first.find(|(_, write)| matches!(write, MessageWrite::Inserted(agent, row) if holds(agent, row))).map(|(id, _)| *id)
     }
 
-    /// Whether it puts in the key that a question asks for: if that stands already, the database refuses all of this.
+    /// Whether it inserts the key that a question asks for: if the key exists already, the database refuses the whole transaction.
     pub(super) fn claims(&self, question: &Question) -> bool {
         if let Question::RunBrief(run) = question {
             return self.new_runs.contains_key(run);
@@ -218,41 +218,41 @@ impl Log {
     }
 }
 
-impl Sheet<'_> {
-    /// Decided here: the head was read under its lock, and nobody else changes it until the transaction ends.
-    fn holds(&self, agent: &AgentKey, before: &HeadRow) -> Outcome<bool> {
+impl TransactionOverlay<'_> {
+    /// Decided here: the head was read under its lock, and no other transaction changes it before the end of this one.
+    fn holds(&self, agent: &AgentKey, before: &HeadRow) -> Result<bool> {
         let guard = |head: &HeadRow| (head.status, head.epoch, head.run, head.seq);
         Ok(self.head(agent)?.is_some_and(|head| guard(&head) == guard(before)))
     }
 }
 
-impl Rows for Sheet<'_> {
-    fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Outcome<()> {
+impl Rows for TransactionOverlay<'_> {
+    fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Result<()> {
         if self.head(agent)?.is_some() {
-            return Err(stands_already("a head"));
+            return Err(existing_row("a head"));
         }
-        self.log.heads.insert(agent.clone(), HeadWrite { head: head.clone(), is_new: true });
+        self.write_set.heads.insert(agent.clone(), HeadWrite { head: head.clone(), is_new: true });
         Ok(())
     }
 
-    fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Outcome<bool> {
+    fn update_head(&mut self, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Result<bool> {
         let holds = self.holds(agent, before)?;
         if holds {
-            let is_new = self.log.heads.get(agent).is_some_and(|written| written.is_new);
-            self.log.heads.insert(agent.clone(), HeadWrite { head: after.clone(), is_new });
+            let is_new = self.write_set.heads.get(agent).is_some_and(|written| written.is_new);
+            self.write_set.heads.insert(agent.clone(), HeadWrite { head: after.clone(), is_new });
         }
         Ok(holds)
     }
 
-    fn delete_head(&mut self, agent: &AgentKey, before: &HeadRow) -> Outcome<bool> {
+    fn delete_head(&mut self, agent: &AgentKey, before: &HeadRow) -> Result<bool> {
         let holds = self.holds(agent, before)?;
         if holds {
-            self.log.gone_heads.insert(agent.clone());
+            self.write_set.gone_heads.insert(agent.clone());
         }
         Ok(holds)
     }
 
-    fn pass_head(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Outcome<bool> {
+    fn update_head_fast(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Result<bool> {
         let is_as_left = |head: &HeadRow| {
             (head.status, head.epoch, head.run, head.seq) == (guard.status, guard.epoch, Some(guard.run), guard.seq)
                 && head.owner == Some(owner)
@@ -265,149 +265,149 @@ impl Rows for Sheet<'_> {
         self.update_head(&guard.agent, &before, &after)
     }
 
-    fn insert_run(&mut self, run: &RunRow) -> Outcome<()> {
-        self.log.new_runs.insert(run.brief.run, run.clone());
+    fn insert_run(&mut self, run: &RunRow) -> Result<()> {
+        self.write_set.new_runs.insert(run.brief.run, run.clone());
         Ok(())
     }
 
-    fn update_run(&mut self, change: &RunChange) -> Outcome<()> {
+    fn update_run(&mut self, change: &RunChange) -> Result<()> {
         let write = RunWrite::Changed(change.clone());
-        match self.log.new_runs.get_mut(&change.run) {
+        match self.write_set.new_runs.get_mut(&change.run) {
             Some(row) => write.apply(row),
-            None => drop(self.log.runs.insert(change.run, write)),
+            None => drop(self.write_set.runs.insert(change.run, write)),
         }
         Ok(())
     }
 
-    fn release_run(&mut self, tenant: &Tenant, run: RunId, now: Timestamp) -> Outcome<()> {
-        self.log.released.insert(run, (tenant.clone(), now));
+    fn release_run(&mut self, tenant: &Tenant, run: RunId, now: Timestamp) -> Result<()> {
+        self.write_set.released.insert(run, (tenant.clone(), now));
         Ok(())
     }
 
-    fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Outcome<()> {
+    fn activate_run(&mut self, run: RunId, epoch: Epoch) -> Result<()> {
         let write = RunWrite::Activated(epoch);
-        match (self.log.new_runs.get_mut(&run), self.log.runs.get_mut(&run)) {
+        match (self.write_set.new_runs.get_mut(&run), self.write_set.runs.get_mut(&run)) {
             (Some(row), _) => write.apply(row),
             (None, Some(RunWrite::Changed(change))) => (change.status, change.epoch) = (RunStatus::Active, Some(epoch)),
-            (None, Some(RunWrite::Activated(_)) | None) => drop(self.log.runs.insert(run, write)),
+            (None, Some(RunWrite::Activated(_)) | None) => drop(self.write_set.runs.insert(run, write)),
         }
         Ok(())
     }
 
-    fn keep_manifest(&mut self, tenant: &Tenant, manifest: &PinnedManifest) -> Outcome<()> {
-        self.log.manifests.push(((tenant.clone(), manifest.hash), manifest.body.clone()));
+    fn keep_manifest(&mut self, tenant: &Tenant, manifest: &PinnedManifest) -> Result<()> {
+        self.write_set.manifests.push(((tenant.clone(), manifest.hash), manifest.body.clone()));
         Ok(())
     }
 
-    fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Outcome<()> {
-        *self.log.open_runs.entry(tenant.clone()).or_default() += i64::from(change);
+    fn add_open_runs(&mut self, tenant: &Tenant, change: i32) -> Result<()> {
+        *self.write_set.open_runs.entry(tenant.clone()).or_default() += i64::from(change);
         Ok(())
     }
 
-    fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Outcome<()> {
+    fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Result<()> {
         if let Some(JournalRow { number, epoch, at, version, .. }) = rows.first() {
-            let stretch = Stretch { first: *number, epoch: *epoch, at: *at, version: *version };
-            self.log.stretches.push((run, stretch, stretch::pack(rows)?));
+            let journal_batch = JournalBatch { first: *number, epoch: *epoch, at: *at, version: *version };
+            self.write_set.journal_batches.push((run, journal_batch, journal_batch::pack(rows)?));
         }
         Ok(())
     }
 
-    fn erase_run(&mut self, erasure: &Erasure) -> Outcome<()> {
-        self.log.erased.push(erasure.clone());
+    fn erase_run(&mut self, erasure: &Erasure) -> Result<()> {
+        self.write_set.erased.push(erasure.clone());
         Ok(())
     }
 
-    fn forget_deltas(&mut self, run: RunId) -> Outcome<()> {
-        self.log.settled.push(run);
+    fn forget_deltas(&mut self, run: RunId) -> Result<()> {
+        self.write_set.settled.push(run);
         Ok(())
     }
 
-    fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Outcome<Option<MessageId>> {
+    fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Result<Option<MessageId>> {
         if let (Some(run), Some(call)) = (row.run, row.call)
             && self.report(run, call, row.kind)?.is_some()
         {
             return Ok(None);
         }
-        let number = self.numbers.get(self.log.inserted_count());
+        let number = self.numbers.get(self.write_set.inserted_count());
         let id = MessageId(*number.ok_or_else(|| StoreError::Corrupt("a verb stores more messages than it said".into()))?);
-        self.log.messages.insert(id, MessageWrite::Inserted(agent.clone(), row.clone()));
+        self.write_set.messages.insert(id, MessageWrite::Inserted(agent.clone(), row.clone()));
         Ok(Some(id))
     }
 
-    fn consume_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch, now: Timestamp) -> Outcome<()> {
+    fn consume_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch, now: Timestamp) -> Result<()> {
         let change = MessageChange { status: MessageStatus::Consumed, epoch: Some(epoch), processed_at: Some(now), reason: None };
-        self.log.change_message(agent, message, change);
+        self.write_set.change_message(agent, message, change);
         Ok(())
     }
 
-    fn lease_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch) -> Outcome<()> {
+    fn lease_message(&mut self, agent: &AgentKey, message: MessageId, epoch: Epoch) -> Result<()> {
         let change = MessageChange { status: MessageStatus::Pending, epoch: Some(epoch), processed_at: None, reason: None };
-        self.log.change_message(agent, message, change);
+        self.write_set.change_message(agent, message, change);
         Ok(())
     }
 
-    fn skip_message(&mut self, agent: &AgentKey, message: MessageId, now: Timestamp) -> Outcome<()> {
+    fn skip_message(&mut self, agent: &AgentKey, message: MessageId, now: Timestamp) -> Result<()> {
         let change = MessageChange { status: MessageStatus::Skipped, epoch: None, processed_at: Some(now), reason: None };
-        self.log.change_message(agent, message, change);
+        self.write_set.change_message(agent, message, change);
         Ok(())
     }
 
-    fn refuse_message(&mut self, agent: &AgentKey, message: MessageId, reason: &str) -> Outcome<()> {
+    fn refuse_message(&mut self, agent: &AgentKey, message: MessageId, reason: &str) -> Result<()> {
         let change = MessageChange { status: MessageStatus::Error, epoch: None, processed_at: None, reason: Some(reason.to_owned()) };
-        self.log.change_message(agent, message, change);
+        self.write_set.change_message(agent, message, change);
         Ok(())
     }
 
-    fn insert_call(&mut self, row: &CallRow) -> Outcome<()> {
-        let before = self.log.calls.insert((row.run, row.call), CallWrite::Inserted(row.clone()));
-        if before.is_some() { Err(stands_already("a call")) } else { Ok(()) }
+    fn insert_call(&mut self, row: &CallRow) -> Result<()> {
+        let before = self.write_set.calls.insert((row.run, row.call), CallWrite::Inserted(row.clone()));
+        if before.is_some() { Err(existing_row("a call")) } else { Ok(()) }
     }
 
-    fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Outcome<()> {
-        match self.log.calls.get_mut(&(run, call)) {
-            None => drop(self.log.calls.insert((run, call), CallWrite::Moved(moved))),
+    fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Result<()> {
+        match self.write_set.calls.get_mut(&(run, call)) {
+            None => drop(self.write_set.calls.insert((run, call), CallWrite::Moved(moved))),
             Some(CallWrite::Inserted(row) | CallWrite::Updated(row)) => row.move_on(moved),
             Some(CallWrite::Moved(earlier)) => *earlier = earlier.then(moved),
         }
         Ok(())
     }
 
-    fn update_call(&mut self, row: &CallRow) -> Outcome<()> {
-        let write = match self.log.calls.get(&(row.run, row.call)) {
+    fn update_call(&mut self, row: &CallRow) -> Result<()> {
+        let write = match self.write_set.calls.get(&(row.run, row.call)) {
             Some(CallWrite::Inserted(_)) => CallWrite::Inserted(row.clone()),
             Some(CallWrite::Updated(_) | CallWrite::Moved(_)) | None => CallWrite::Updated(row.clone()),
         };
-        self.log.calls.insert((row.run, row.call), write);
+        self.write_set.calls.insert((row.run, row.call), write);
         Ok(())
     }
 
-    fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Outcome<()> {
-        self.log.items.push((tenant.clone(), item.clone()));
+    fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Result<()> {
+        self.write_set.items.push((tenant.clone(), item.clone()));
         Ok(())
     }
 
-    fn insert_box(&mut self, row: &BoxRow) -> Outcome<()> {
-        self.log.boxes.push(row.clone());
+    fn insert_box(&mut self, row: &BoxRow) -> Result<()> {
+        self.write_set.boxes.push(row.clone());
         Ok(())
     }
 
-    fn share_box(&mut self, id: BoxId) -> Outcome<()> {
-        self.log.shared.insert(id);
+    fn share_box(&mut self, id: BoxId) -> Result<()> {
+        self.write_set.shared.insert(id);
         Ok(())
     }
 
-    fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Outcome<()> {
-        self.log.box_rows.push((id, position, item));
+    fn insert_box_row(&mut self, id: BoxId, position: i64, item: ItemId) -> Result<()> {
+        self.write_set.box_rows.push((id, position, item));
         Ok(())
     }
 
-    fn insert_outbox(&mut self, agent: &AgentKey, run: RunId, first: u64, count: u32) -> Outcome<()> {
-        self.log.outbox.push((agent.clone(), run, first, count));
+    fn insert_outbox(&mut self, agent: &AgentKey, run: RunId, first: u64, count: u32) -> Result<()> {
+        self.write_set.outbox.push((agent.clone(), run, first, count));
         Ok(())
     }
 
-    fn forget_outbox(&mut self, rows: &[u64]) -> Outcome<()> {
-        self.log.published.extend(rows);
+    fn forget_outbox(&mut self, rows: &[u64]) -> Result<()> {
+        self.write_set.published.extend(rows);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! The end of a world: everything has come to its end in bounded time, and nothing that was acknowledged is missing.
+//! The end of a world: all work has ended in bounded time, and nothing that was acknowledged is missing.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use windlass_ports::{MessageKind, Page, RunView, Store, Views};
 
 use super::{CALM_MS_MAX, World, checks::waits_for_person, pass_ms};
 
-/// Waits until nothing can happen any more but what a person does, then reckons up.
-pub(super) async fn await_the_end(world: &Arc<World>) {
+/// Waits until only a person's decision could change anything, then makes the last checks.
+pub(super) async fn await_end(world: &Arc<World>) {
     let began = world.elapsed_ms();
     loop {
-        match what_is_open(world).await {
+        match find_unfinished(world).await {
             None => break,
             Some(open) if world.elapsed_ms() - began > CALM_MS_MAX => {
                 return world.break_promise("L1", format_args!("long after the faults: {open}"));
@@ -20,14 +20,14 @@ pub(super) async fn await_the_end(world: &Arc<World>) {
         }
     }
     for agent in &world.agents {
-        if let Err((promise, words)) = reckon(world, agent).await {
-            return world.break_promise(promise, words);
+        if let Err((promise, text)) = check_agent(world, agent).await {
+            return world.break_promise(promise, text);
         }
     }
 }
 
-/// What has not come to its end, if anything.
-async fn what_is_open(world: &World) -> Option<String> {
+/// What has not ended yet, if anything.
+async fn find_unfinished(world: &World) -> Option<String> {
     let busy = world.checks.lock().busy;
     if busy > 0 {
         return Some(format!("{busy} clients have no answer"));
@@ -45,9 +45,9 @@ async fn what_is_open(world: &World) -> Option<String> {
     rows.first().map(|row| format!("{} is not published", row.run))
 }
 
-type Wrong = (&'static str, String);
+type BrokenPromise = (&'static str, String);
 
-async fn reckon(world: &World, agent: &AgentKey) -> Result<(), Wrong> {
+async fn check_agent(world: &World, agent: &AgentKey) -> Result<(), BrokenPromise> {
     let mut found = Vec::new();
     let mut ordinal = 1;
     while let Some(view) = world.data.run_from(agent, ordinal).await.map_err(|error| ("S8", error.to_string()))? {
@@ -59,8 +59,8 @@ async fn reckon(world: &World, agent: &AgentKey) -> Result<(), Wrong> {
     check_results(world, agent).await
 }
 
-/// S4: an ended run has one deliverable and one task event. S7: its journal is what it was whenever somebody read it.
-async fn check_run(world: &World, agent: &AgentKey, view: &RunView) -> Result<(), Wrong> {
+/// S4: an ended run has one deliverable and one task event. S7: its journal is what every reader saw.
+async fn check_run(world: &World, agent: &AgentKey, view: &RunView) -> Result<(), BrokenPromise> {
     let run = view.id;
     let journal = world.data.journal(&agent.tenant, run, 0, usize::MAX).await.map_err(|error| ("S8", error.to_string()))?;
     if journal != world.checks.lock().entries_of(run) {
@@ -73,7 +73,7 @@ async fn check_run(world: &World, agent: &AgentKey, view: &RunView) -> Result<()
         world.data.box_items(&agent.tenant, view.state.output.id, 0, usize::MAX).await.map_err(|error| ("S8", error.to_string()))?;
     let deliverables: Vec<_> = items.iter().filter(|item| item.kind == ItemKind::Deliverable).map(|item| item.id).collect();
     if deliverables.len() != 1 || view.deliverable != deliverables.first().copied() {
-        return Err(("S4", format!("{run} has the deliverables {deliverables:?} and says {:?}", view.deliverable)));
+        return Err(("S4", format!("{run} has the deliverables {deliverables:?} and records {:?}", view.deliverable)));
     }
     if items.len() != view.state.output.length as usize {
         return Err(("S8", format!("the output of {run} has {} items, {} are folded", items.len(), view.state.output.length)));
@@ -84,8 +84,8 @@ async fn check_run(world: &World, agent: &AgentKey, view: &RunView) -> Result<()
     }
 }
 
-/// S4: what was acknowledged is there, each key once, and nothing that nobody asked for.
-fn check_requests(world: &World, agent: &AgentKey, found: &[RunId]) -> Result<(), Wrong> {
+/// S4: every acknowledged request has its run, each key has one run, and every run was requested.
+fn check_requests(world: &World, agent: &AgentKey, found: &[RunId]) -> Result<(), BrokenPromise> {
     let checks = world.checks.lock();
     let asked = checks.requests.iter().filter(|((whose, _), _)| whose == agent);
     let known: Vec<RunId> = asked.clone().filter_map(|(_, run)| *run).collect();
@@ -99,8 +99,8 @@ fn check_requests(world: &World, agent: &AgentKey, found: &[RunId]) -> Result<()
     Ok(())
 }
 
-/// S5: a result that was acknowledged is on record.
-async fn check_results(world: &World, agent: &AgentKey) -> Result<(), Wrong> {
+/// S5: every acknowledged result is recorded.
+async fn check_results(world: &World, agent: &AgentKey) -> Result<(), BrokenPromise> {
     let page = Page { after: 0, limit: usize::MAX };
     let inbox = world.data.inbox(agent, page).await.map_err(|error| ("S8", error.to_string()))?;
     let checks = world.checks.lock();

@@ -1,13 +1,13 @@
-//! What happened: the last lines for people, a hash of all of them, and how often the things happened that must sometimes.
+//! The record of a world: the last lines for people, a hash of all of them, and how often each fact was seen.
 
 use std::{collections::VecDeque, fmt};
 
-/// Lines kept for the story of a failure.
+/// The lines that are kept for the report of a failure.
 const LINES_MAX: usize = 48;
 
 macro_rules! facts {
     ($($(#[$doc:meta])* $name:ident = $text:literal),+ $(,)?) => {
-        /// Something a simulation is only awake if it happens now and then.
+        /// Something that must happen from time to time, or the simulation would prove little.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Fact { $($(#[$doc])* $name),+ }
 
@@ -15,7 +15,7 @@ macro_rules! facts {
             /// All of them.
             pub const ALL: &'static [Fact] = &[$(Fact::$name),+];
 
-            /// In words.
+            /// The description.
             pub fn as_str(self) -> &'static str {
                 match self { $(Fact::$name => $text),+ }
             }
@@ -24,45 +24,45 @@ macro_rules! facts {
 }
 
 facts! {
-    /// A process that was taken for dead wakes and is fenced.
+    /// A process whose lease had ended continued and was fenced.
     ZombieRejected = "zombie rejected",
-    /// A result that came before its call was made is applied once it is.
+    /// A result arrived before its call was made, and was applied afterwards.
     EarlyResultKept = "early result kept",
-    /// A commit was asked for again and found applied.
+    /// A commit was sent again and found applied.
     AnswerLostAndRetried = "answer lost and retried",
-    /// Another owner went on.
+    /// Another owner continued a run.
     Takeover = "takeover",
-    /// A commit came back to a process without a lease, which then starts nothing.
+    /// A process without a valid lease got the answer to a commit, and started none of its effects.
     HeldBack = "effects held back",
-    /// A write waits for a person.
+    /// A write was parked for a person.
     WriteParked = "write parked",
-    /// A whole run waits for a person.
+    /// A whole run was parked for a person.
     RunParked = "run parked",
     /// A person let a write run again.
     Released = "write released",
-    /// A run was stopped while its model was thinking.
+    /// A run was stopped during a model call.
     StopWhileThinking = "stop while thinking",
-    /// A result came twice.
+    /// A result arrived twice.
     DuplicateReport = "duplicate report",
-    /// A result came when its run was over.
+    /// A result arrived after the end of its run.
     LateReport = "late report",
     /// A result for the wrong run or call was refused.
     ForeignRefused = "foreign report refused",
-    /// A call was given up at its deadline.
+    /// A call reached its deadline without a result.
     DeadlinePassed = "deadline passed",
-    /// A service's hold on a call ended without a result.
+    /// A service's lease on a call ended without a result.
     ClaimEnded = "claim ended",
-    /// A model was asked again after it had said 429.
+    /// A model was called again after it had answered 429.
     RetryAfter429 = "retry after 429",
     /// A stream broke off.
     StreamCut = "stream cut",
     /// A model never answered.
     ModelStalled = "model stalled",
-    /// A budget was used up.
+    /// A budget was exceeded.
     BudgetBreached = "budget breached",
-    /// Everything that was not flushed was forgotten, and every process died.
+    /// Everything that was not flushed was lost, and every process died.
     PowerLoss = "power loss",
-    /// A verb was forgotten before it was flushed.
+    /// A write was lost before it was flushed.
     Forgotten = "verb forgotten",
     /// A process died at a crash point.
     Crash = "crash",
@@ -74,9 +74,9 @@ facts! {
     Drained = "drained",
     /// A ring was lost.
     RingLost = "ring lost",
-    /// A ring came twice.
+    /// A ring arrived twice.
     RingDoubled = "ring doubled",
-    /// The same request found its first run.
+    /// A repeated request found its first run.
     RequestRepeated = "request repeated",
     /// A message was published more than once.
     PublishedAgain = "published again",
@@ -84,65 +84,65 @@ facts! {
 
 /// How often each fact was seen.
 #[derive(Clone, Debug)]
-pub struct Facts {
+pub struct FactCounts {
     counts: Vec<u64>,
 }
 
-impl Default for Facts {
+impl Default for FactCounts {
     fn default() -> Self {
-        Facts { counts: vec![0; Fact::ALL.len()] }
+        FactCounts { counts: vec![0; Fact::ALL.len()] }
     }
 }
 
-impl Facts {
-    /// How often this one was.
+impl FactCounts {
+    /// How often a fact was seen.
     pub fn count(&self, fact: Fact) -> u64 {
         self.counts[fact as usize]
     }
 
-    /// Counts another world's facts in.
-    pub fn add(&mut self, other: &Facts) {
+    /// Adds the facts of another world.
+    pub fn add(&mut self, other: &FactCounts) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;
         }
     }
 
-    /// Facts that were never seen.
+    /// FactCounts that were never seen.
     pub fn missing(&self) -> Vec<&'static str> {
         Fact::ALL.iter().filter(|fact| self.count(**fact) == 0).map(|fact| fact.as_str()).collect()
     }
 }
 
-impl fmt::Display for Facts {
+impl fmt::Display for FactCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words: Vec<String> = Fact::ALL.iter().map(|fact| format!("{} {}", fact.as_str(), self.count(*fact))).collect();
-        f.write_str(&words.join(", "))
+        let counts: Vec<String> = Fact::ALL.iter().map(|fact| format!("{} {}", fact.as_str(), self.count(*fact))).collect();
+        f.write_str(&counts.join(", "))
     }
 }
 
 /// A promise that was broken.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// Which, by its number.
+    /// The number of the promise.
     pub promise: &'static str,
-    /// How.
+    /// How it was broken.
     pub text: String,
-    /// What happened before.
+    /// The last lines before that.
     pub story: Vec<String>,
 }
 
 /// The record of one world.
 #[derive(Default)]
-pub(super) struct Tale {
+pub(super) struct Record {
     lines: VecDeque<String>,
     hash: u64,
-    pub facts: Facts,
+    pub facts: FactCounts,
     pub faults: u64,
     pub violation: Option<Violation>,
 }
 
-impl Tale {
-    pub fn tell(&mut self, line: String) {
+impl Record {
+    pub fn log(&mut self, line: String) {
         for byte in line.bytes() {
             self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
@@ -156,7 +156,7 @@ impl Tale {
         self.facts.counts[fact as usize] += 1;
     }
 
-    /// Only the first one counts: what follows may follow from it.
+    /// Records a broken promise. Only the first one counts, because it may cause others.
     pub fn break_promise(&mut self, promise: &'static str, text: String) {
         if self.violation.is_none() {
             self.violation = Some(Violation { promise, text, story: self.lines.iter().cloned().collect() });
