@@ -48,16 +48,16 @@ agents:
 /// The model's script in every scenario.
 pub const SCRIPT: &str = "
 rules:
-  - when: { input: two laps, iteration: 1 }
+  - when: { input: two iterations, iteration: 1 }
     reply: { text: first, calls: [ { tool: lookup, arguments: { item: 1 } }, { tool: charge, arguments: { cents: 700 } } ] }
-  - when: { input: two laps, iteration: 2 }
+  - when: { input: two iterations, iteration: 2 }
     reply: { calls: [ { tool: upsert, arguments: { row: 1 } }, { tool: notify, arguments: { who: ann } } ] }
-  - when: { input: two laps, iteration: 3 }
-    reply: { text: both laps are done }
-  - when: { input: one lap, iteration: 1 }
+  - when: { input: two iterations, iteration: 3 }
+    reply: { text: both iterations are done }
+  - when: { input: one iteration, iteration: 1 }
     reply: { calls: [ { tool: lookup, arguments: { item: 2 } }, { tool: charge, arguments: { cents: 300 } } ] }
-  - when: { input: one lap, iteration: 2 }
-    reply: { text: the lap is done }
+  - when: { input: one iteration, iteration: 2 }
+    reply: { text: the iteration is done }
   - when: { input: look first, iteration: 1 }
     reply: { calls: [ { tool: lookup } ] }
   - when: { input: look first, iteration: 2 }
@@ -67,7 +67,7 @@ rules:
   - when: { input: only say }
     reply: { text: said }
   - when: { input: think for long }
-    reply: { text: never heard, delay_ms: 60000 }
+    reply: { text: never received, delay_ms: 60000 }
   - when: { input: think a little }
     reply: { text: thought, delay_ms: 500 }
   - when: { input: wait in vain, iteration: 1 }
@@ -128,7 +128,7 @@ pub const ALL: [Scenario; 11] = [
             ("effect.tool_start", 6),
             ("effect.publish", 4),
         ],
-        delivers: &[("two laps", "both laps are done"), ("one lap", "the lap is done")],
+        delivers: &[("two iterations", "both iterations are done"), ("one iteration", "the iteration is done")],
         is_second_start: false,
         play: |world| Box::pin(iterations(world)),
     },
@@ -206,12 +206,12 @@ pub const ALL: [Scenario; 11] = [
 
 /// Two iterations with calls of all three classes, then a run of one iteration.
 async fn iterations(world: &mut World) {
-    let run = world.enqueue("two laps", "lapper", "two laps").await;
+    let run = world.enqueue("two iterations", "lapper", "two iterations").await;
     for tool in ["lookup", "charge", "upsert", "notify"] {
         world.serve(&run, tool).await;
     }
     world.ended(&run).await;
-    let run = world.enqueue("one lap", "lapper", "one lap").await;
+    let run = world.enqueue("one iteration", "lapper", "one iteration").await;
     // The reports come in reverse order. Results are stored in the order of the calls, whatever order they arrive in.
     for tool in ["charge", "lookup"] {
         world.serve(&run, tool).await;

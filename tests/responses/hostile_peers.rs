@@ -183,7 +183,7 @@ async fn slow_readers_delay_no_other_client_and_use_little_memory() {
     assert_eq!((&response["status"], text.map(str::len)), (&json!("completed"), Some(LETTERS)));
     assert!(readers.iter().all(|reader| !reader.is_finished()), "they still read");
     let grown = server.grown_since(before);
-    // Most of it is the memory for building an answer of so many deltas. Buffered streams would take seventy megabytes, and their events as
+    // Most of it is the memory for building an answer of all these deltas. Buffered streams would take seventy megabytes, and their events as
     // objects three times as much.
     assert!(grown < 48 << 20, "{grown}");
     readers.into_iter().for_each(|reader| reader.abort());

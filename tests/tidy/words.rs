@@ -21,10 +21,15 @@ const REFUSED: [(&str, &str); 11] = [
 ];
 
 /// Where a refused word is right: a part of the path, and a part of the line.
-const EXCEPTIONS: [(&str, &str); 6] = [
+const EXCEPTIONS: [(&str, &str); 9] = [
     // Stored and public names that stay as they are.
     ("", "lap_started"),
     ("", "laps:"),
+    ("crates/models/src/scripted", "`laps`"),
+    // What the model reads of a call whose outcome is unknown: stored content.
+    ("crates/kernel/tests/scripts", "nobody knows whether this call took effect"),
+    // The rule itself.
+    ("CONTRIBUTING.md", "\"somebody\" or \"whoever\""),
     // The program of the bench and its scripts.
     ("bench/", "laps"),
     ("docs/", "`laps`"),

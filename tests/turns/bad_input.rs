@@ -99,7 +99,7 @@ async fn an_enqueue_that_makes_no_sense_is_refused_and_changes_nothing() {
         (r#"{"input": "x", "agent_turn_id": "$RUN"}"#, 400, "unknown_field"),
         (r#"{"input": "x", "model": 1}"#, 400, "bad_field"),
         (r#"{"input": "x", "model": ""}"#, 400, "bad_field"),
-        (r#"{"input": "x", "model": "nobody"}"#, 400, "unknown_model"),
+        (r#"{"input": "x", "model": "unknown"}"#, 400, "unknown_model"),
         (&long_name, 400, "bad_field"),
         (r#"{"input": "x", "instructions": ["be nice"]}"#, 400, "bad_field"),
         (r#"{"input": "x", "tools": "echo"}"#, 400, "bad_field"),

@@ -319,9 +319,9 @@ async fn c_009_rows_that_make_no_sense_change_nothing() {
     let call = server.claim("echo").await;
     let before = (server.journal(&run).await, server.journal(&foreign).await, head(&server, "ada").await, head(&server, "bob").await);
     let of_another = server.database().slip_in("ada", "stop", Some(&foreign), None);
-    let of_nobody = server.database().slip_in("ada", "stop", None, None);
+    let of_no_run = server.database().slip_in("ada", "stop", None, None);
     let of_no_call = server.database().slip_in("ada", "tool_result", Some(&run), Some(99));
-    until("the agent was looked at", || async { (row_status(&server, of_nobody) == "error").then_some(()) }).await;
+    until("the agent was looked at", || async { (row_status(&server, of_no_run) == "error").then_some(()) }).await;
     let after = (server.journal(&run).await, server.journal(&foreign).await, head(&server, "ada").await, head(&server, "bob").await);
     assert_eq!(before, after);
     server.report(&call, json!("done")).await.ok();

@@ -92,7 +92,7 @@ async fn c_045_suspending_moves_running_to_suspended() {
         server_with_model(vec![Scene::Call(vec![("echo", json!({}))]), Scene::Call(vec![("echo", json!({}))]), Scene::Say("done")], "")
             .await;
     spy(&server);
-    let run = server.enqueue("ada", "two laps").await;
+    let run = server.enqueue("ada", "two iterations").await;
     serve(&server, "echo", 2).await;
     server.ended(&run).await;
     let taken = edges_taken(&server, "ada");

@@ -102,8 +102,8 @@ impl<'a> Prompt<'a> {
             ItemKind::Instruction => match serde_json::from_slice(bytes).ok()? {
                 Instruction::Text(text) => self.other(ModelMessage::User(text)),
                 Instruction::Item(raw) => self.wire_item(serde_json::from_str(raw.get()).ok()?, served),
-                Instruction::Made { item, tool, lap, told } => {
-                    self.add_earlier_call(&serde_json::from_str(item.get()).ok()?, &tool, lap, told);
+                Instruction::Made { item, tool, iteration_key, model_output } => {
+                    self.add_earlier_call(&serde_json::from_str(item.get()).ok()?, &tool, iteration_key, model_output);
                 }
                 Instruction::Aside(_) => {}
                 Instruction::Compaction { summary, .. } => self.turn(Turn::Summary(summary)),
@@ -257,7 +257,7 @@ impl<'a> Prompt<'a> {
     }
 
     fn own_result(&mut self, result: &CallResult<'_>) {
-        let output = result.told();
+        let output = result.model_output();
         match self.numbered.get(&result.call).copied() {
             Some(position) => self.answer(position, output),
             None => self.other(ModelMessage::User(output)),

@@ -80,10 +80,11 @@ pub enum Instruction<'a> {
         /// The name under which models see the tool.
         tool: String,
         /// A text that the calls of one iteration share and that differs from that of every other iteration.
-        lap: String,
+        #[serde(rename = "lap")]
+        iteration_key: String,
         /// The output that the run's model read as the result, where the item has another one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        told: Option<String>,
+        #[serde(rename = "told", default, skip_serializing_if = "Option::is_none")]
+        model_output: Option<String>,
     },
     /// A summary that the run made itself. Models read it instead of everything before it.
     Summary(String),
@@ -158,7 +159,7 @@ pub struct CallResult<'a> {
 
 impl CallResult<'_> {
     /// The output that models read as the result. An error is spelled out in it, because models can't see the status.
-    pub fn told(&self) -> String {
+    pub fn model_output(&self) -> String {
         // JSON that is no valid text, such as half a surrogate pair, is given to the model as it is written.
         let text = serde_json::from_str(self.result.get()).unwrap_or_else(|_| self.result.get().to_owned());
         let says_so = || serde_json::from_str::<Value>(self.result.get()).is_ok_and(|value| value.get("error").is_some());

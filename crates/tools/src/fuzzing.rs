@@ -34,10 +34,10 @@ use crate::{
 };
 
 /// The result of a session: its tools and the report of one call, or why it failed.
-pub type Told = Result<(Vec<OfferedTool>, ToolReport), String>;
+pub type ServerAnswer = Result<(Vec<OfferedTool>, ToolReport), String>;
 
 /// Opens a session over these pipes, lists the tools and makes one call.
-pub async fn over_pipes<R, W>(output: R, input: W, limits: &Limits, key: CallKey) -> Told
+pub async fn over_pipes<R, W>(output: R, input: W, limits: &Limits, key: CallKey) -> ServerAnswer
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
@@ -49,7 +49,7 @@ where
 }
 
 /// The same over HTTP. Each request is answered with the next of `answers`.
-pub async fn over_answers(answers: VecDeque<Response>, limits: &Limits, key: CallKey) -> Told {
+pub async fn over_answers(answers: VecDeque<Response>, limits: &Limits, key: CallKey) -> ServerAnswer {
     let answers = Answers { http: http(limits), answers: Arc::new(Mutex::new(answers)) };
     let opening = async {
         let opened = over_http(&answers, &"http://fuzzed/mcp".into(), ClientLifecycleMode::Initialize).await;
@@ -63,7 +63,7 @@ async fn within<T>(time: Duration, opening: impl Future<Output = Result<T, Strin
     tokio::time::timeout(time, opening).await.unwrap_or_else(|_| Err("no session was opened in time".to_owned()))
 }
 
-async fn ask(session: Session, limits: &Limits, key: CallKey) -> Told {
+async fn ask(session: Session, limits: &Limits, key: CallKey) -> ServerAnswer {
     let message = |failure: Failure| match failure {
         Failure::Refused(why) | Failure::Failed(why) | Failure::Busy(why) => why,
     };

@@ -124,8 +124,8 @@ fn encode(item: &Value, origin: Origin<'_>, sealer: &Sealer) -> Result<Bytes, Wi
         return Ok(content::encode(&content::Instruction::Compaction { item: raw, summary }));
     }
     if let Some(MadeCall { tool, iteration, model_output }) = origin.made {
-        let (tool, lap, told) = (tool.clone(), iteration.clone(), model_output.clone());
-        return Ok(content::encode(&content::Instruction::Made { item: raw, tool, lap, told }));
+        let (tool, iteration_key, model_output) = (tool.clone(), iteration.clone(), model_output.clone());
+        return Ok(content::encode(&content::Instruction::Made { item: raw, tool, iteration_key, model_output }));
     }
     let is_read = match item.get("type").and_then(Value::as_str) {
         // Reasoning is useful only to the provider that made it, which accepts it back in its encrypted form.

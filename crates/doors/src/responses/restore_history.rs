@@ -266,7 +266,7 @@ impl ReplayedResponse {
         if let Some(call) = self.calls.get_mut(&result.call) {
             call.has_result = true;
             // The item of a failed call has only the error's message.
-            call.made.model_output = (result.status != TaskStatus::Success).then(|| result.told());
+            call.made.model_output = (result.status != TaskStatus::Success).then(|| result.model_output());
         }
     }
 

@@ -105,7 +105,7 @@ async fn a_stop_whose_answer_was_lost_has_stopped_the_run() {
 
 /// A process that was taken for lost comes back with a doorbell and a reply to an earlier iteration of the run.
 #[tokio::test(start_paused = true)]
-async fn a_late_reply_does_not_count_for_another_lap() {
+async fn a_late_reply_does_not_count_for_another_iteration() {
     let late = Latch::shut();
     let shut = late.clone();
     let asked = AtomicU32::new(0);

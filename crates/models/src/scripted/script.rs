@@ -62,7 +62,7 @@ pub(super) fn read(path: &Path) -> Result<String, ScriptError> {
 #[serde(try_from = "RawScript")]
 pub(super) struct Script {
     rules: Vec<Rule>,
-    laps: Vec<Reply>,
+    iterations: Vec<Reply>,
 }
 
 impl Script {
@@ -81,8 +81,8 @@ impl Script {
     /// The reply to the conversation in this iteration.
     pub(super) fn reply(&self, conversation: &ConversationEnd, iteration: u32) -> Result<&Reply, ModelError> {
         let ruled = self.rules.iter().find(|rule| rule.when.fits(conversation, iteration)).map(|rule| &rule.reply);
-        let lap = || self.laps.get(usize::try_from(iteration.checked_sub(1)?).ok()?);
-        ruled.or_else(lap).ok_or_else(|| {
+        let listed = || self.iterations.get(usize::try_from(iteration.checked_sub(1)?).ok()?);
+        ruled.or_else(listed).ok_or_else(|| {
             let message = format!("the script has no reply for iteration {iteration} of this input");
             failure::failure("script_ended", FailureCause::Other, message, Retry::Never)
         })
@@ -94,18 +94,18 @@ impl Script {
 struct RawScript {
     #[serde(default)]
     rules: Vec<Rule>,
-    #[serde(default)]
-    laps: Vec<Reply>,
+    #[serde(rename = "laps", default)]
+    iterations: Vec<Reply>,
 }
 
 impl TryFrom<RawScript> for Script {
     type Error = &'static str;
 
-    fn try_from(RawScript { rules, laps }: RawScript) -> Result<Self, Self::Error> {
-        if rules.is_empty() && laps.is_empty() {
+    fn try_from(RawScript { rules, iterations }: RawScript) -> Result<Self, Self::Error> {
+        if rules.is_empty() && iterations.is_empty() {
             return Err("a script needs `rules` or `laps`");
         }
-        Ok(Script { rules, laps })
+        Ok(Script { rules, iterations })
     }
 }
 

@@ -74,7 +74,7 @@ guards! {
     /// `catch_up::belongs_elsewhere`: another process's run is taken over only after its lease has ended.
     TakeOnlyFromLost = "only a lost owner's work is taken", "engine/tests/engine::a_run_is_its_owners_as_long_as_that_one_lives";
     /// `Drafting::thought`: a reply counts only for the iteration and the attempt that asked for it.
-    ReplyFitsIteration = "a reply fits its lap", "engine/tests/engine::a_late_reply_does_not_count_for_another_lap";
+    ReplyFitsIteration = "a reply fits its iteration", "engine/tests/engine::a_late_reply_does_not_count_for_another_iteration";
     /// `Worker::load`: a result in the worker's memory counts as in flight.
     ResultInMemory = "a result at hand is not lost", "engine/tests/engine::a_result_that_comes_with_a_look_is_taken";
 }

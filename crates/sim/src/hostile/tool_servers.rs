@@ -45,7 +45,7 @@ pub fn mcp_answers(bytes: &[u8]) -> bool {
     report.status == TaskStatus::Success
 }
 
-async fn over_pipes(parts: VecDeque<Vec<u8>>, limits: &Limits, key: CallKey) -> fuzzing::Told {
+async fn over_pipes(parts: VecDeque<Vec<u8>>, limits: &Limits, key: CallKey) -> fuzzing::ServerAnswer {
     let (ours, theirs) = duplex(BYTES_MAX);
     let (output, input) = tokio::io::split(ours);
     let serving = tokio::spawn(serve(theirs, parts));

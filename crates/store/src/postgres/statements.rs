@@ -282,7 +282,7 @@ statements! {
                 run = excluded.run, owner = excluded.owner, waiting = excluded.waiting, deadline = excluded.deadline,
                 wake_at = excluded.wake_at, pending = excluded.pending, queued = excluded.queued, runs = excluded.runs,
                 local = excluded.local, quarantined = excluded.quarantined),
-        told AS (INSERT INTO stretches (run, first, epoch, at, version, events)
+        journaled AS (INSERT INTO stretches (run, first, epoch, at, version, events)
             SELECT unnest($16::bytea[]), unnest($17::bigint[]), unnest($18::bigint[]), unnest($19::bigint[]), unnest($20::bigint[]),
                 unnest($21::text[])),
         stored AS (INSERT INTO items (item, tenant, kind, hash, content)

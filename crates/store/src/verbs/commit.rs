@@ -98,8 +98,8 @@ const STATE_EVERY: u32 = 8;
 /// Between two iterations the journal is sufficient. The state is stored from time to time, so that few events have to be folded; storing
 /// it with every commit would rewrite the same row each time.
 fn stores_state(commit: &Commit) -> bool {
-    let is_lap = matches!(commit.kind, CommitKind::Suspend | CommitKind::Resume);
-    !is_lap || commit.state.iteration.is_multiple_of(STATE_EVERY)
+    let is_iteration_boundary = matches!(commit.kind, CommitKind::Suspend | CommitKind::Resume);
+    !is_iteration_boundary || commit.state.iteration.is_multiple_of(STATE_EVERY)
 }
 
 /// Ends a queued run. The head does not change, because it only shows the active run.

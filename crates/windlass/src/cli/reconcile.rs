@@ -30,7 +30,7 @@ struct Decision {
     /// It may run, again if it did.
     #[arg(long)]
     run_again: bool,
-    /// The model is told that the outcome is unknown.
+    /// Report to the model that the outcome is unknown.
     #[arg(long)]
     tell: bool,
 }
