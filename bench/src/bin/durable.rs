@@ -120,7 +120,7 @@ impl Bench {
     /// One run from the request to its last commit, in microseconds.
     async fn run(&self, agent: &AgentKey) -> u64 {
         let began = Instant::now();
-        let mut ended = self.engine.watch_rests(agent);
+        let mut ended = self.engine.watch_settled(agent);
         engine::enqueue(&self.engine, agent, self.tool).await;
         ended.changed().await;
         began.elapsed().as_micros() as u64

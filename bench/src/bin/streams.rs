@@ -117,7 +117,7 @@ async fn follow(engine: Engine, taken: Responded) -> Vec<Seen> {
             () = rests.changed() => return seen,
             () = news.changed() => {}
         }
-        let deltas = engine.open_words(&taken.agent.tenant, taken.run, 0, seen.len()).await.expect("words can be read").pieces;
+        let deltas = engine.streamed_chunks(&taken.agent.tenant, taken.run, 0, seen.len()).await.expect("words can be read").pieces;
         let now = now_us();
         let sent_at = deltas.iter().filter_map(|word| u64::from_str_radix(word.trim(), 16).ok());
         seen.extend(sent_at.map(|sent_at| (sent_at, now.saturating_sub(sent_at))));

@@ -139,7 +139,7 @@ impl From<EngineError> for ApiError {
             }
             EngineError::ToolServer(_) => Self::new(StatusCode::FAILED_DEPENDENCY, "tool_server_failed", message),
             EngineError::TooDeep { .. } => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "recursion_depth_exceeded", message),
-            EngineError::TakenBefore(_) => Self::conflict("taken_before", message),
+            EngineError::AlreadyInherited(_) => Self::conflict("taken_before", message),
             EngineError::KeyReused => Self::conflict("idempotency_key_reused", message),
             EngineError::Busy => Self::conflict("busy", message),
             EngineError::UnknownConversation => Self::not_found("unknown_conversation", message),

@@ -201,7 +201,7 @@ pub enum EngineError {
     NotExternal,
     /// Another run has inherited the calls.
     #[error("the calls this would go on with were taken over by another turn")]
-    TakenBefore(RunId),
+    AlreadyInherited(RunId),
     /// A tool server did not list its tools.
     #[error(transparent)]
     ToolServer(ServerError),

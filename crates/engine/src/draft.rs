@@ -19,7 +19,7 @@ pub(crate) struct Draft {
     pub consumed: Vec<MessageId>,
     pub raise_epoch: bool,
     /// Whether streamed text is in an item now, or was discarded.
-    pub settles: bool,
+    pub clears_deltas: bool,
     kind: Option<CommitKind>,
 }
 
@@ -35,7 +35,7 @@ impl Draft {
             messages: Vec::new(),
             consumed: Vec::new(),
             raise_epoch: false,
-            settles: false,
+            clears_deltas: false,
             kind: None,
         }
     }
@@ -49,7 +49,7 @@ impl Draft {
     pub fn step(&mut self, manifest: &Manifest, input: Input, now: Timestamp, ids: &dyn Ids) {
         let mut fresh = || ItemId(ids.fresh());
         let transition = step(&self.run, manifest, input, &mut Moment { now, fresh: &mut fresh });
-        self.settles |= manifest.announced && transition.events.iter().any(settles_text);
+        self.clears_deltas |= manifest.announced && transition.events.iter().any(settles_text);
         self.add(transition);
     }
 
@@ -97,7 +97,7 @@ impl Draft {
             calls: self.calls,
             messages: self.messages,
             consumed: self.consumed,
-            settles: self.settles,
+            clears_deltas: self.clears_deltas,
             follows,
             now,
         }

@@ -19,14 +19,14 @@ use crate::{
     bells,
     crash::CrashPoints,
     fair_semaphore::FairSemaphores,
-    journal_cache::{JournalCaches, Tail},
+    journal_cache::{JournalCaches, JournalCache},
     keys,
     lease::{self, Lease},
     publish,
     quota::Ledger,
     readers::Readers,
     repeats,
-    roster::{Roster, RunOptions},
+    roster::{AgentCatalog, RunOptions},
     settings::Settings,
     stream_buffer::StreamBuffers,
     submit::{NewTurn, enqueued},
@@ -48,7 +48,7 @@ pub struct Parts {
     /// The configured models.
     pub models: Arc<dyn Models>,
     /// The configured agents and tools.
-    pub roster: Roster,
+    pub roster: AgentCatalog,
     /// The client of tool servers (MCP), if there can be any.
     pub servers: Option<Arc<dyn ToolServers>>,
     /// Notifies other processes of what happens here.
@@ -77,7 +77,7 @@ pub(crate) struct Inner {
     pub views: Arc<dyn Views>,
     pub node: NodeId,
     pub models: Arc<dyn Models>,
-    pub roster: Roster,
+    pub roster: AgentCatalog,
     pub servers: Option<Arc<dyn ToolServers>>,
     pub stream_buffers: StreamBuffers,
     pub journal_caches: JournalCaches,
@@ -338,12 +338,12 @@ impl Engine {
     }
 
     /// A watch that wakes when a run of the agent needs no more work and that is on disk: it has ended, or a person must decide.
-    pub fn watch_rests(&self, agent: &AgentKey) -> Watch {
+    pub fn watch_settled(&self, agent: &AgentKey) -> Watch {
         self.inner.rests.watch(agent)
     }
 
     /// Follows a run: commits of this process from now on are read from memory.
-    pub fn follow(&self, run: RunId) -> Tail {
+    pub fn follow(&self, run: RunId) -> JournalCache {
         self.inner.journal_caches.follow(run)
     }
 
@@ -353,7 +353,7 @@ impl Engine {
     }
 
     /// The configured agents and tools.
-    pub fn roster(&self) -> &Roster {
+    pub fn roster(&self) -> &AgentCatalog {
         &self.inner.roster
     }
 

@@ -12,7 +12,7 @@ use crate::{
 
 /// Text that was streamed and is not in an item yet, in its chunks.
 #[derive(Debug, Default)]
-pub struct OpenWords {
+pub struct StreamedChunks {
     /// The chunks.
     pub pieces: Vec<String>,
     /// Whether the journal cache has everything committed for the run so far, because this process owns it. Where other processes share
@@ -23,15 +23,15 @@ pub struct OpenWords {
 impl Engine {
     /// The chunks of a run's streamed text after the first `after` ones that no item contains yet, for a reader whose output has length
     /// `output`. If the reader then finds in the journal that the text was settled, it discards these chunks.
-    pub async fn open_words(&self, tenant: &Tenant, run: RunId, output: u32, after: usize) -> Result<OpenWords, StoreError> {
+    pub async fn streamed_chunks(&self, tenant: &Tenant, run: RunId, output: u32, after: usize) -> Result<StreamedChunks, StoreError> {
         if let Some(buffer) = self.inner().stream_buffers.find(run) {
             let pieces = buffer.chunks_after(output, after);
             let tail_is_whole = !pieces.is_empty() || self.inner().doorbell.is_none();
-            return Ok(OpenWords { pieces, tail_is_whole });
+            return Ok(StreamedChunks { pieces, tail_is_whole });
         }
-        let streamed = self.views().announced(tenant, run).await?;
+        let streamed = self.views().streamed_text(tenant, run).await?;
         let pieces = streamed.chunks.split(&streamed.text).into_iter().skip(after).map(str::to_owned).collect();
-        Ok(OpenWords { pieces, tail_is_whole: false })
+        Ok(StreamedChunks { pieces, tail_is_whole: false })
     }
 
     /// Requests a heartbeat from the run, because a reader has received nothing since the journal had `events` entries. Nothing happens

@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 use windlass_kernel::{AgentKey, ChunkLengths, Epoch, FailureCause, Reply, RunId, StreamedText, content::Reasoning};
-use windlass_ports::{Announcement, Clock, CommitKind, ModelError, ModelEvent, ModelStream, Retry, StoreError};
+use windlass_ports::{DeltaBatch, Clock, CommitKind, ModelError, ModelEvent, ModelStream, Retry, StoreError};
 
 use crate::{
     engine::Inner,
@@ -190,14 +190,14 @@ impl Streamer {
     async fn store_batch(&self, more: StreamedText) -> Result<(), ReplyError> {
         let first = self.buffer.chunk_count() as u32;
         let (agent, run, epoch) = (self.agent.clone(), self.run, self.epoch);
-        let batch = Announcement { agent, run, epoch, first, text: more.text.clone(), pieces: more.chunks.clone() };
+        let batch = DeltaBatch { agent, run, epoch, first, text: more.text.clone(), pieces: more.chunks.clone() };
         loop {
             // A process without a lease may not be the owner any more.
             if !self.inner.lease.holds() {
                 return Err(ReplyError::Closed);
             }
             self.inner.crash.before_commit(CommitKind::Announce);
-            match self.inner.store.announce(batch.clone()).await {
+            match self.inner.store.append_deltas(batch.clone()).await {
                 Ok(()) => break,
                 Err(StoreError::Unavailable(_)) => tokio::time::sleep(STORE_PAUSE).await,
                 Err(StoreError::Fenced | StoreError::Corrupt(_)) => return Err(ReplyError::Closed),

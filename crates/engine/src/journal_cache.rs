@@ -9,7 +9,7 @@ use std::{
 };
 
 use windlass_kernel::{Epoch, Event, ItemId, NewItem, Run, RunId, apply};
-use windlass_ports::{Commit, Item, JournalEntry, NewRun, Passage};
+use windlass_ports::{Commit, Item, JournalEntry, NewRun, JournalRecord};
 
 /// The limits of one run's cache: entries, and bytes of their content. Older entries are in the store.
 const RECORDS_MAX: usize = 64;
@@ -17,21 +17,21 @@ const BYTES_MAX: usize = 256 << 10;
 
 /// A follower's access to the newest journal entries of a run.
 #[derive(Clone, Debug)]
-pub struct Tail {
+pub struct JournalCache {
     state: Arc<Mutex<CacheState>>,
 }
 
 #[derive(Debug, Default)]
 struct CacheState {
-    records: VecDeque<Passage>,
+    records: VecDeque<JournalRecord>,
     bytes: usize,
     /// The number of the next event. `None` before the first one is known.
     next: Option<u64>,
 }
 
-impl Tail {
+impl JournalCache {
     /// The entries from event `number` on, as far as this process knows them. `None` if the cache does not reach back to that event.
-    pub fn from(&self, number: u64) -> Option<Vec<Passage>> {
+    pub fn from(&self, number: u64) -> Option<Vec<JournalRecord>> {
         let state = self.lock();
         let first = state.next?.checked_sub(state.records.len() as u64)?;
         let skipped = usize::try_from(number.checked_sub(first)?).ok()?;
@@ -39,20 +39,20 @@ impl Tail {
     }
 
     /// The entries of a run that is accepted and entered in one commit. `None` if it is not entered.
-    pub(crate) fn records_of_new(&self, new: &NewRun) -> Option<Vec<Passage>> {
+    pub(crate) fn records_of_new(&self, new: &NewRun) -> Option<Vec<JournalRecord>> {
         let accepted = JournalEntry { number: 0, epoch: None, at: new.now, event: new.accepted.clone() };
-        let mut records = vec![Passage { entry: accepted, appended: Vec::new(), result: None }];
+        let mut records = vec![JournalRecord { entry: accepted, appended: Vec::new(), result: None }];
         records.extend(self.records(&new.state, new.enter.as_ref()?)?);
         Some(records)
     }
 
     /// The entries of a commit to a run whose state was `before`. `None` if an item was written by an earlier commit and is not in the
     /// cache any more.
-    pub(crate) fn records(&self, before: &Run, commit: &Commit) -> Option<Vec<Passage>> {
+    pub(crate) fn records(&self, before: &Run, commit: &Commit) -> Option<Vec<JournalRecord>> {
         let mut state = Some(before.clone());
         let mut appended = commit.appended.iter();
         let mut length = before.output.length;
-        let mut records: Vec<Passage> = Vec::with_capacity(commit.events.len());
+        let mut records: Vec<JournalRecord> = Vec::with_capacity(commit.events.len());
         for (number, event) in (before.next_number..).zip(&commit.events) {
             state = apply(state, event);
             let after = state.as_ref()?.output.length;
@@ -64,7 +64,7 @@ impl Tail {
             }
             length = after;
             let entry = JournalEntry { number, epoch: None, at: commit.now, event: event.clone() };
-            records.push(Passage { entry, appended, result });
+            records.push(JournalRecord { entry, appended, result });
         }
         Some(records)
     }
@@ -83,7 +83,7 @@ impl Tail {
     }
 
     /// Publishes entries that were committed under this epoch.
-    pub(crate) fn publish(&self, records: Vec<Passage>, epoch: Epoch) {
+    pub(crate) fn publish(&self, records: Vec<JournalRecord>, epoch: Epoch) {
         let mut state = self.lock();
         for mut record in records {
             record.entry.epoch = Some(epoch);
@@ -105,7 +105,7 @@ impl Tail {
     }
 }
 
-fn content_bytes(record: &Passage) -> usize {
+fn content_bytes(record: &JournalRecord) -> usize {
     record.appended.iter().chain(&record.result).map(|item| item.content.len()).sum()
 }
 
@@ -124,10 +124,10 @@ struct CacheMap {
 
 impl JournalCaches {
     /// The cache of a run, created if the run has no follower yet.
-    pub fn follow(&self, run: RunId) -> Tail {
+    pub fn follow(&self, run: RunId) -> JournalCache {
         let mut caches = self.lock();
         if let Some(state) = caches.runs.get(&run).and_then(Weak::upgrade) {
-            return Tail { state };
+            return JournalCache { state };
         }
         let state = Arc::<Mutex<CacheState>>::default();
         caches.runs.insert(run, Arc::downgrade(&state));
@@ -135,13 +135,13 @@ impl JournalCaches {
             caches.runs.retain(|_, state| state.strong_count() > 0);
             caches.sweep_at = caches.runs.len() * 2 + 64;
         }
-        Tail { state }
+        JournalCache { state }
     }
 
     /// The run's cache, if the run has a follower.
-    pub fn find(&self, run: RunId) -> Option<Tail> {
+    pub fn find(&self, run: RunId) -> Option<JournalCache> {
         let state = self.lock().runs.get(&run)?.upgrade()?;
-        Some(Tail { state })
+        Some(JournalCache { state })
     }
 
     fn lock(&self) -> MutexGuard<'_, CacheMap> {
@@ -153,13 +153,13 @@ impl JournalCaches {
 mod tests {
     use super::*;
 
-    fn heartbeat(number: u64, bytes: usize) -> Passage {
+    fn heartbeat(number: u64, bytes: usize) -> JournalRecord {
         let item = Item { id: ItemId(uuid::Uuid::nil()), kind: windlass_kernel::ItemKind::Thought, content: vec![0; bytes].into() };
         let entry = JournalEntry { number, epoch: None, at: windlass_kernel::Timestamp(0), event: Event::Heartbeat };
-        Passage { entry, appended: vec![item], result: None }
+        JournalRecord { entry, appended: vec![item], result: None }
     }
 
-    fn numbers(cache: &Tail, from: u64) -> Option<Vec<u64>> {
+    fn numbers(cache: &JournalCache, from: u64) -> Option<Vec<u64>> {
         cache.from(from).map(|found| found.iter().map(|record| record.entry.number).collect())
     }
 

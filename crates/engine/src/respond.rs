@@ -15,7 +15,7 @@ use windlass_ports::{
 use crate::{
     api::EngineError,
     engine::Engine,
-    journal_cache::Tail,
+    journal_cache::JournalCache,
     retention::{self, AgedErasure},
     submit::{NewTurn, enqueued},
     watch::Watch,
@@ -42,7 +42,7 @@ pub struct Respond {
     /// The conversation of the response. The run then has the conversation's head.
     pub conversation: Option<InConversation>,
     /// The earlier run that this one continues, with the calls that it deferred to this one. This run makes them first.
-    pub left: Option<LeftCalls>,
+    pub left: Option<DeferredCalls>,
     /// Data that the door stores with the run and reads back with it.
     pub note: Bytes,
     /// Milliseconds after its end at which the run is erased. `None` keeps it.
@@ -57,7 +57,7 @@ pub struct Respond {
 
 /// Calls that a run deferred to the run after it, because it had to wait for its client first.
 #[derive(Clone, Debug)]
-pub struct LeftCalls {
+pub struct DeferredCalls {
     /// The run that deferred them.
     pub run: RunId,
     /// The calls, with the numbers they have in that run.
@@ -87,7 +87,7 @@ pub struct Begun {
     /// Wakes when the run needs no more work, even if that was before the call returned.
     pub rests: Watch,
     /// The journal cache of the run, complete from its first event.
-    pub tail: Tail,
+    pub tail: JournalCache,
 }
 
 impl Engine {
@@ -138,7 +138,7 @@ impl Engine {
         };
         let agent = new.agent.clone();
         // The watch and the cache exist before the commit, so that they miss nothing.
-        let begun = Begun { manifest: new.manifest.manifest.clone(), at: new.at, rests: self.watch_rests(&agent), tail: self.follow(id) };
+        let begun = Begun { manifest: new.manifest.manifest.clone(), at: new.at, rests: self.watch_settled(&agent), tail: self.follow(id) };
         let outcome = self.submit(id, new, request.lineage, opening).await?;
         if let StoreEnqueued::Duplicate { run, agent, .. } = &outcome
             && *run != id

@@ -37,7 +37,7 @@ pub struct AgentSpec {
 /// The agents and tools of the configuration. Unless the catalog is closed, a request may also name an agent that is not in it; such an
 /// agent has the defaults. An agent or tool that a tenant may not use does not exist for that tenant.
 #[derive(Default)]
-pub struct Roster {
+pub struct AgentCatalog {
     agents: BTreeMap<AgentName, AgentSpec>,
     /// External tools by name.
     tools: BTreeMap<ToolName, ToolSpec>,
@@ -52,7 +52,7 @@ pub struct Roster {
 
 /// A property of a request that exceeds what the configuration gives its agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Widening {
+pub enum Excess {
     /// Another model.
     Model,
     /// Other instructions.
@@ -72,20 +72,20 @@ pub(crate) struct RunOptions {
     pub result_fields: Vec<ResultField>,
 }
 
-impl Roster {
+impl AgentCatalog {
     /// A catalog of these agents, tools and executors.
     pub fn new(agents: BTreeMap<AgentName, AgentSpec>, tools: BTreeMap<ToolName, ToolSpec>, executors: Vec<Arc<dyn Executor>>) -> Self {
-        Roster { agents, tools, tool_tenants: BTreeMap::new(), executors, is_closed: false, ready: Mutex::default() }
+        AgentCatalog { agents, tools, tool_tenants: BTreeMap::new(), executors, is_closed: false, ready: Mutex::default() }
     }
 
     /// The same catalog, with these tenants for its external tools.
     pub fn with_tool_tenants(self, tool_tenants: BTreeMap<ToolName, Tenants>) -> Self {
-        Roster { tool_tenants, ..self }
+        AgentCatalog { tool_tenants, ..self }
     }
 
     /// The same catalog, closed: requests may name only its agents.
     pub fn closed(self) -> Self {
-        Roster { is_closed: true, ..self }
+        AgentCatalog { is_closed: true, ..self }
     }
 
     /// The configured agent of that name, if the tenant may use it.
@@ -116,15 +116,15 @@ impl Roster {
         model: Option<&str>,
         instructions: Option<&str>,
         tools: Option<&[ToolName]>,
-    ) -> Option<Widening> {
+    ) -> Option<Excess> {
         let spec = self.agent(&agent.tenant, &agent.agent)?;
         if model.is_some_and(|model| spec.model.as_deref() != Some(model)) {
-            return Some(Widening::Model);
+            return Some(Excess::Model);
         }
         if instructions.is_some_and(|instructions| spec.instructions.as_deref() != Some(instructions)) {
-            return Some(Widening::Instructions);
+            return Some(Excess::Instructions);
         }
-        tools.unwrap_or_default().iter().find(|tool| !spec.tools.contains(tool)).map(|tool| Widening::Tool(tool.clone()))
+        tools.unwrap_or_default().iter().find(|tool| !spec.tools.contains(tool)).map(|tool| Excess::Tool(tool.clone()))
     }
 
     /// Refuses an agent that requests may not name.

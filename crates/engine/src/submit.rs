@@ -157,6 +157,6 @@ pub(crate) fn enqueued(run: RunId, outcome: StoreEnqueued) -> Result<Enqueued, E
         StoreEnqueued::TenantFull => Err(EngineError::TenantFull),
         StoreEnqueued::MemoryFull => Err(EngineError::MemoryFull),
         StoreEnqueued::UnknownBox => Err(EngineError::UnknownBox),
-        StoreEnqueued::TakenBefore { by } => Err(EngineError::TakenBefore(by)),
+        StoreEnqueued::AlreadyInherited { by } => Err(EngineError::AlreadyInherited(by)),
     }
 }

@@ -14,13 +14,13 @@ use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Durat
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use windlass_kernel::{AgentKey, Event, Input, RunId, Timestamp, ToolName};
-use windlass_ports::{Commit, CommitKind, Committed, Enqueued, Guard, HeadView, NewRun, Passage, StoreError};
+use windlass_ports::{Commit, CommitKind, Committed, Enqueued, Guard, HeadView, NewRun, JournalRecord, StoreError};
 
 use crate::{
     api::EngineError,
     draft::{Draft, settles_text},
     engine::Inner,
-    journal_cache::Tail,
+    journal_cache::JournalCache,
     worker_message::{Answer, WorkerMessage},
 };
 use active_run::ActiveRun;
@@ -305,7 +305,7 @@ impl Worker {
         let rests = comes_to_rest(&commit);
         self.observe(&commit, committed.epoch);
         let publication = self.records_for_followers(&commit);
-        match commit.settles {
+        match commit.clears_deltas {
             true if text_continues(&commit) => self.active.restart_buffer(commit.run, commit.state.output.length),
             true => self.inner.stream_buffers.remove(commit.run),
             false => {}
@@ -328,7 +328,7 @@ impl Worker {
 
     /// The journal cache of the run, if it is followed in this process, with the commit's records. The records are `None` if the cache
     /// cannot represent the commit.
-    fn records_for_followers(&self, commit: &Commit) -> Option<(Tail, Option<Vec<Passage>>)> {
+    fn records_for_followers(&self, commit: &Commit) -> Option<(JournalCache, Option<Vec<JournalRecord>>)> {
         let cache = self.inner.journal_caches.find(commit.run)?;
         let run = self.active.run().filter(|run| run.id == commit.run);
         let records = run.and_then(|run| cache.records(&run.state, commit));

@@ -158,7 +158,7 @@ pub enum Enqueued {
     /// The context box does not exist.
     UnknownBox,
     /// Another run has inherited the calls already. Nothing was stored.
-    TakenBefore {
+    AlreadyInherited {
         /// The run that inherited them.
         by: RunId,
     },

@@ -38,7 +38,7 @@ pub trait Store: Send + Sync {
 
     /// Stores a batch of deltas before readers see them, if the run is still active under this epoch. The same batch again changes nothing.
     /// The commit that puts the text into an item deletes the deltas.
-    async fn announce(&self, batch: Announcement) -> Result<(), StoreError>;
+    async fn append_deltas(&self, batch: DeltaBatch) -> Result<(), StoreError>;
 
     /// Ends a run that is still queued. Any other run is left as it is.
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError>;
@@ -210,7 +210,7 @@ pub struct Commit {
     /// Pending messages that the commit consumes.
     pub consumed: Vec<MessageId>,
     /// Whether the streamed deltas are deleted: their text is in an item now, or is given up.
-    pub settles: bool,
+    pub clears_deltas: bool,
     /// The run that this one continues. It stops waiting for its client when this one ends.
     pub follows: Option<RunId>,
     /// The time of the commit.
@@ -219,7 +219,7 @@ pub struct Commit {
 
 /// A batch of deltas to be stored before readers see them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Announcement {
+pub struct DeltaBatch {
     /// The agent of the run.
     pub agent: AgentKey,
     /// The run that streams.

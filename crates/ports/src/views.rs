@@ -28,7 +28,7 @@ pub trait Views: Send + Sync {
     /// The head of a run. It also answers for a run whose other rows can't be read.
     async fn agent_of(&self, tenant: &Tenant, run: RunId) -> Result<Option<AgentKey>, StoreError>;
     /// The run that inherited the calls of this one.
-    async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError>;
+    async fn inheriting_run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError>;
     /// The run that was accepted under a dedupe key.
     async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError>;
     /// The recorded answer to a request with this idempotency key.
@@ -40,7 +40,7 @@ pub trait Views: Send + Sync {
     /// The parts of a conversation, oldest first.
     async fn conversation_parts(&self, tenant: &Tenant, id: ConversationId) -> Result<Vec<Part>, StoreError>;
     /// The streamed text of a run that is in no item yet.
-    async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError>;
+    async fn streamed_text(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError>;
     /// The agent's run with the lowest ordinal that is at least this one.
     async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError>;
     /// One page of a tenant's runs, newest first. Runs that are not stored for their client, and runs whose content was erased, are left
@@ -53,7 +53,7 @@ pub trait Views: Send + Sync {
     /// A run's journal from event number `from` on.
     async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError>;
     /// The events that came after the state `so_far`, with the content that belongs to them, at most `limit`.
-    async fn passages(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<Passage>, StoreError>;
+    async fn journal_records(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<JournalRecord>, StoreError>;
     /// A run's calls from number `from` on.
     async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError>;
     /// An item with its content.
@@ -200,7 +200,7 @@ pub struct JournalEntry {
 
 /// An event with the content that belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Passage {
+pub struct JournalRecord {
     /// The event with its number.
     pub entry: JournalEntry,
     /// The items that the event appended to the output box.

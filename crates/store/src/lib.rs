@@ -29,7 +29,7 @@ pub use doorbells::{Nats, NatsError, Notify, NotifyError};
 pub use memory::MemoryStore;
 pub use postgres::{DatabaseClock, PostgresOpenError, PostgresStore, PostgresViews, postgres_address};
 pub use sqlite::{OpenError, SqliteStore, SqliteViews, Vacuumed, create_private_folder, vacuum_sqlite};
-pub use tiered::PartedStore;
+pub use tiered::TieredStore;
 
 /// The options of a store.
 #[derive(Clone, Copy, Debug, Default)]

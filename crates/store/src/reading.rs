@@ -5,7 +5,7 @@ use std::sync::Arc;
 use windlass_kernel::{AgentKey, BoxId, Budgets, CallNumber, Event, ItemId, Manifest, Phase, Run, RunId, StreamedText, Tenant, apply};
 use windlass_ports::{
     BoxView, CallView, Head, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Lineage, Loaded, LoadedRun, Message, MessageId, Page,
-    Passage, RunView, StoreError, codec,
+    JournalRecord, RunView, StoreError, codec,
 };
 
 use crate::{
@@ -149,8 +149,8 @@ pub(crate) fn answered<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, key: &str) 
     Ok(recorded.map(|row| KeptAnswer { asked: row.asked, message: row.message, lost: row.lost }))
 }
 
-pub(crate) fn run_taking<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Result<Option<RunId>> {
-    Ok(rows.run_taking(tenant, run)?.map(|taker| taker.run))
+pub(crate) fn inheriting_run<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Result<Option<RunId>> {
+    Ok(rows.inheriting_run(tenant, run)?.map(|taker| taker.run))
 }
 
 pub(crate) fn announced<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Result<StreamedText> {
@@ -171,13 +171,13 @@ pub(crate) fn journal<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId, 
     decoded.collect()
 }
 
-pub(crate) fn passages<R: Reads + ?Sized>(
+pub(crate) fn journal_records<R: Reads + ?Sized>(
     rows: &R,
     tenant: &Tenant,
     run: RunId,
     so_far: Option<Run>,
     limit: usize,
-) -> Result<Vec<Passage>> {
+) -> Result<Vec<JournalRecord>> {
     let (from, taken) = so_far.as_ref().map_or((0, 0), |run| (run.next_number, run.output.length));
     let entries = journal(rows, tenant, run, from, limit)?;
     let mut state = so_far;
@@ -192,7 +192,7 @@ pub(crate) fn passages<R: Reads + ?Sized>(
     }
     .into_iter();
     let mut before = taken;
-    let mut passages = Vec::with_capacity(entries.len());
+    let mut journal_records = Vec::with_capacity(entries.len());
     for (entry, after) in entries.into_iter().zip(lengths) {
         let count = after.saturating_sub(before) as usize;
         let appended = items.by_ref().take(count).map(|(_, row)| verified(row)).collect::<Result<Vec<_>>>()?;
@@ -204,9 +204,9 @@ pub(crate) fn passages<R: Reads + ?Sized>(
             result = item(rows, tenant, *reported)?;
         }
         before = after;
-        passages.push(Passage { entry, appended, result });
+        journal_records.push(JournalRecord { entry, appended, result });
     }
-    Ok(passages)
+    Ok(journal_records)
 }
 
 pub(crate) fn calls<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>> {

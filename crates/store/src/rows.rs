@@ -18,7 +18,7 @@ use windlass_kernel::{
     RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
 };
 use windlass_ports::{
-    Announcement, Guard, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Page, PinnedManifest, RunStatus, StoreError,
+    DeltaBatch, Guard, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Page, PinnedManifest, RunStatus, StoreError,
 };
 
 pub use answers::{AnswerReads, AnswerRow, AnswerRows, pack_calls, unpack_calls};
@@ -311,7 +311,7 @@ pub trait Reads: ConversationReads + AnswerReads + ListReads + RequestReads {
     /// The run with an idempotency key, by the hash of the key.
     fn run_by_dedupe(&self, tenant: &Tenant, key: &str) -> Result<Option<RunBrief>>;
     /// The run that inherited the calls of this one.
-    fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunBrief>>;
+    fn inheriting_run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunBrief>>;
     /// The agent's run with the lowest ordinal that is at least this one.
     fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunRow>>;
     /// The agent's queued run with the lowest ordinal above this one.
@@ -450,7 +450,7 @@ pub trait Announces: Reads {
     /// The number of chunks that are stored of a run's streamed text.
     fn stored_chunks(&self, run: RunId) -> Result<u32>;
     /// Appends a batch to the stored deltas of its run.
-    fn insert_delta(&mut self, batch: &Announcement) -> Result<()>;
+    fn insert_delta(&mut self, batch: &DeltaBatch) -> Result<()>;
 }
 
 /// The error of a write whose key exists already.

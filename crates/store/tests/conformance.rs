@@ -1,7 +1,7 @@
 //! All stores without a server process pass the whole suite.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, like tests")]
 
-use windlass_store::{MemoryStore, PartedStore, SqliteStore, StoreOptions, conformance::Subject};
+use windlass_store::{MemoryStore, TieredStore, SqliteStore, StoreOptions, conformance::Subject};
 
 mod memory {
     use super::*;
@@ -21,7 +21,7 @@ mod tiered {
 
     async fn make(options: StoreOptions) -> Subject {
         let kept = Arc::new(MemoryStore::new(options));
-        Subject::new(PartedStore::new(kept.clone(), kept, options, 1 << 30), ())
+        Subject::new(TieredStore::new(kept.clone(), kept, options, 1 << 30), ())
     }
 
     windlass_store::conformance!(make);

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use anyhow::Context;
 use tokio::net::TcpListener;
 use windlass_doors::{Configured, DoorState, Hosts, InboxIds, Limits as DoorLimits, Metrics, ResponsesSettings};
-use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
+use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, AgentCatalog, Settings};
 use windlass_kernel::{Route, ToolName, ToolSpec};
 use windlass_models::{Anthropic, Entry, OpenAiChat, OpenAiResponses, Registry, RemoteConfig, Scripted};
 use windlass_ports::{Admission, Clock, ContextSize, Meter, Model};
@@ -258,7 +258,7 @@ fn tool_servers(config: &Config, seal: Seal, clock: Arc<dyn Clock>) -> anyhow::R
     Ok(Servers::new(configured, Egress::new(config.egress.iter().cloned()), seal, clock, limits)?)
 }
 
-fn roster(config: &Config) -> Roster {
+fn roster(config: &Config) -> AgentCatalog {
     let agents = config.agents.iter().map(|(name, agent)| {
         let spec = AgentSpec {
             policy: agent.policy,
@@ -286,7 +286,7 @@ fn roster(config: &Config) -> Roster {
         (spec.name.clone(), spec)
     });
     let tenants = config.tools.iter().map(|tool| (ToolName::from(tool.name.as_str()), tool.tenants.clone()));
-    let roster = Roster::new(agents.collect(), tools.collect(), Vec::new()).with_tool_tenants(tenants.collect());
+    let roster = AgentCatalog::new(agents.collect(), tools.collect(), Vec::new()).with_tool_tenants(tenants.collect());
     if config.agents_open { roster } else { roster.closed() }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use windlass_ports::{Clock, Meter, NodeId, SealKeys, Store, Views};
-use windlass_store::{PartedStore, PostgresStore, PostgresViews, SqliteStore, SqliteViews, StoreOptions};
+use windlass_store::{TieredStore, PostgresStore, PostgresViews, SqliteStore, SqliteViews, StoreOptions};
 
 use crate::{config::Place, world::SystemClock};
 
@@ -22,7 +22,7 @@ pub(crate) struct Storage {
 impl Storage {
     /// Keeps runs that are not stored in memory, with at most `bytes_max` bytes of content.
     pub fn with_unlisted_in_memory(self, options: StoreOptions, bytes_max: u64) -> Self {
-        let store = Arc::new(PartedStore::new(self.store, self.views, options, bytes_max));
+        let store = Arc::new(TieredStore::new(self.store, self.views, options, bytes_max));
         Storage { views: store.clone(), store, ..self }
     }
 }

@@ -7,7 +7,7 @@ use axum::{
 };
 use bytes::Bytes;
 use serde_json::json;
-use windlass_engine::{Enqueue, Enqueued, Widening};
+use windlass_engine::{Enqueue, Enqueued, Excess};
 use windlass_kernel::{AgentKey, BoxId, ItemKind, ResultField, ToolName, content};
 use windlass_ports::Lineage;
 
@@ -66,12 +66,12 @@ pub(super) async fn enqueue(
 }
 
 /// Refuses a request that asks for more than the agent's configuration allows, unless the token has `agents:configure`.
-pub(super) fn may_ask(caller: &Caller, agent: &AgentKey, widening: Option<Widening>) -> Result<(), ApiError> {
+pub(super) fn may_ask(caller: &Caller, agent: &AgentKey, widening: Option<Excess>) -> Result<(), ApiError> {
     let Some(widening) = widening.filter(|_| !caller.may(&Scope::AgentsConfigure)) else { return Ok(()) };
     let what = match widening {
-        Widening::Model => "another model".to_owned(),
-        Widening::Instructions => "other instructions".to_owned(),
-        Widening::Tool(tool) => format!("the tool {:?}", tool.as_str()),
+        Excess::Model => "another model".to_owned(),
+        Excess::Instructions => "other instructions".to_owned(),
+        Excess::Tool(tool) => format!("the tool {:?}", tool.as_str()),
     };
     let message = format!("a request may only narrow what the agent {:?} has, and this one asks for {what}", agent.agent.as_str());
     let hint = "leave it out, or use a token with the scope agents:configure".to_owned();

@@ -7,7 +7,7 @@ use serde_json::{
     Value,
     value::{RawValue, to_raw_value},
 };
-use windlass_engine::LeftCalls;
+use windlass_engine::DeferredCalls;
 use windlass_kernel::{BoxRange, CallKey, CallNumber, ItemKind, RunId, content};
 
 use super::{
@@ -25,7 +25,7 @@ use crate::{DoorState, auth::Caller};
 pub(super) struct History {
     pub parent: Option<BoxRange>,
     /// The server's calls that the earlier response deferred.
-    pub deferred: Option<LeftCalls>,
+    pub deferred: Option<DeferredCalls>,
     /// The client's calls that wait for an output.
     open_calls: BTreeSet<CallNumber>,
     /// Calls among the history's input items, by the ids that clients gave them.
@@ -165,7 +165,7 @@ impl History {
     /// The history that ends with the response `run`. `calls` has the calls at its end, which the client or the next run has to make.
     pub fn ending_with(parent: Option<BoxRange>, run: Option<RunId>, calls: Option<FinalCalls>) -> Self {
         let Some((run, FinalCalls { clients, deferred })) = run.zip(calls) else { return History { parent, run, ..History::default() } };
-        let deferred = (!deferred.is_empty()).then_some(LeftCalls { run, calls: deferred, is_placed: false });
+        let deferred = (!deferred.is_empty()).then_some(DeferredCalls { run, calls: deferred, is_placed: false });
         History { parent, deferred, open_calls: clients, run: Some(run), call_ids: BTreeSet::new() }
     }
 

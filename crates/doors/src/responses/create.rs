@@ -241,7 +241,7 @@ async fn earlier(state: &DoorState, caller: &Caller, id: RunId, fingerprint: &st
 
 /// Adds a watch that wakes when the run has ended or is parked, also if that happened before this request.
 fn with_rests(state: &DoorState, known: Known) -> (Known, Watch) {
-    let rests = state.engine.watch_rests(&known.agent).from_before();
+    let rests = state.engine.watch_settled(&known.agent).from_before();
     (known, rests)
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use serde_json::Value;
-use windlass_engine::{EngineError, LeftCalls, Respond, Responded};
+use windlass_engine::{EngineError, DeferredCalls, Respond, Responded};
 use windlass_kernel::{BoxRange, CallKey, CallNumber, EndReason, ItemKind, Phase, RequestedCall, Route, RunId, ToolChoice, content};
 use windlass_ports::{Item, RunStatus, RunView};
 
@@ -87,7 +87,7 @@ pub(super) enum Order {
 /// The deferred calls of a conversation whose client sent it again, with their positions in the input.
 pub(super) struct Placement {
     /// The response that the request continues, with the calls that its run makes first.
-    pub deferred: Option<LeftCalls>,
+    pub deferred: Option<DeferredCalls>,
     /// Runs that inherited calls which are now placed where they were deferred.
     pub inheritors: BTreeSet<RunId>,
     /// The items to insert, with their positions.
@@ -112,14 +112,14 @@ pub(super) async fn place(
         let is_continued = Some(*run) == continued;
         if is_continued {
             // Recorded also without deferred calls: the response has waited for this follow-up.
-            placed.deferred = Some(LeftCalls { run: *run, calls: final_calls.deferred.clone(), is_placed: true });
+            placed.deferred = Some(DeferredCalls { run: *run, calls: final_calls.deferred.clone(), is_placed: true });
         }
         if final_calls.deferred.is_empty() {
             continue;
         }
         let mut results = Vec::new();
         if !is_continued {
-            let inheritor = state.engine.views().run_taking(caller.tenant(), *run).await?;
+            let inheritor = state.engine.views().inheriting_run(caller.tenant(), *run).await?;
             let Some(inheritor) = inheritor.filter(|inheritor| !has_calls_of(items, *inheritor)) else { continue };
             results = match inherited_results(state, caller, inheritor).await? {
                 Some(results) if !results.is_empty() => results,
@@ -176,10 +176,10 @@ pub(super) async fn start(state: &DoorState, caller: &Caller, mut request: Respo
         return Ok(state.engine.respond(request).await?);
     };
     match state.engine.respond(request.clone()).await {
-        Err(EngineError::TakenBefore(by)) => {
+        Err(EngineError::AlreadyInherited(by)) => {
             // Another follow-up has inherited the deferred calls: this run gets their results.
             let is_placed = deferred.is_placed;
-            request.left = Some(LeftCalls { calls: Vec::new(), ..deferred });
+            request.left = Some(DeferredCalls { calls: Vec::new(), ..deferred });
             let results = inherited_results(state, caller, by).await?.ok_or_else(|| {
                 let message = "another follow-up of the same response is running its tool calls; try again when they are done";
                 WireError::conflict("tool_calls_running", message).at(if is_placed { "input" } else { "previous_response_id" })

@@ -11,7 +11,7 @@ use windlass_kernel::{
     ToolChoice, apply,
     content::{Call, Deliverable, Reasoning, Thought},
 };
-use windlass_ports::{Item, Passage};
+use windlass_ports::{Item, JournalRecord};
 
 use super::{
     compaction::Sealer,
@@ -136,8 +136,8 @@ impl Projection {
     }
 
     /// Takes the next event of the journal, with the items that it appended. Its event number must be [`Projection::next_number`].
-    pub fn take(&mut self, passage: &Passage) {
-        let Passage { entry, appended, result } = passage;
+    pub fn take(&mut self, passage: &JournalRecord) {
+        let JournalRecord { entry, appended, result } = passage;
         let before = self.run.take();
         self.run = apply(before, &entry.event);
         match &entry.event {

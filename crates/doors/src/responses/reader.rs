@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use windlass_engine::{Engine, OpenWords, Tail, Watch};
+use windlass_engine::{Engine, StreamedChunks, JournalCache, Watch};
 use windlass_kernel::{AgentKey, Manifest, RunId, Timestamp};
-use windlass_ports::{Passage, RunView, StoreError};
+use windlass_ports::{JournalRecord, RunView, StoreError};
 
 use super::{compaction::Sealer, note::Note, project::Projection};
 use crate::{DoorState, limits::EVENTS_PAGE};
@@ -15,7 +15,7 @@ pub(super) struct Reader {
     pub agent: AgentKey,
     pub watch: Watch,
     pub projection: Projection,
-    tail: Tail,
+    tail: JournalCache,
     /// Whether the last read brought the response up to date from the tail. Then an empty tail means that nothing has happened since, and
     /// the store need not be asked.
     is_up_to_date: bool,
@@ -40,7 +40,7 @@ pub(super) struct Known {
     pub manifest: Arc<Manifest>,
     pub created_at: Timestamp,
     /// The run's recent events, if this request has just started it.
-    pub tail: Option<Tail>,
+    pub tail: Option<JournalCache>,
 }
 
 impl Known {
@@ -78,18 +78,18 @@ impl Reader {
         // otherwise an event may have stored the text in an item, and the chunks are thrown away.
         let streamed = match &self.projection.run {
             Some(run) if self.projection.awaits_deltas() => {
-                self.engine.open_words(&self.agent.tenant, self.projection.id, run.output.length, self.projection.open_chunks).await?
+                self.engine.streamed_chunks(&self.agent.tenant, self.projection.id, run.output.length, self.projection.open_chunks).await?
             }
-            Some(_) | None => OpenWords::default(),
+            Some(_) | None => StreamedChunks::default(),
         };
-        let passages = self.passages(streamed.tail_is_whole).await?;
-        if passages.is_empty() {
+        let journal_records = self.journal_records(streamed.tail_is_whole).await?;
+        if journal_records.is_empty() {
             self.projection.take_chunks(streamed.pieces);
             self.is_up_to_date = false;
             return Ok(false);
         }
-        let is_page_full = passages.len() == EVENTS_PAGE;
-        for passage in &passages {
+        let is_page_full = journal_records.len() == EVENTS_PAGE;
+        for passage in &journal_records {
             self.projection.take(passage);
         }
         // The first chunks of an iteration may have been streamed before the reader knew of the iteration.
@@ -100,7 +100,7 @@ impl Reader {
 
     /// The journal's new events. Notifications may be spurious, and most of them are for streamed text: if the tail has the answer, the
     /// store is not asked.
-    async fn passages(&mut self, tail_is_whole: bool) -> Result<Vec<Passage>, ReadError> {
+    async fn journal_records(&mut self, tail_is_whole: bool) -> Result<Vec<JournalRecord>, ReadError> {
         let next = self.projection.next_number();
         if let Some(found) = self.tail.from(next)
             && (!found.is_empty() || tail_is_whole || self.is_up_to_date)
@@ -110,7 +110,7 @@ impl Reader {
         }
         self.is_up_to_date = false;
         tracing::trace!(run = %self.projection.id, from = next, "the store is asked for what happened");
-        let found = self.engine.views().passages(&self.agent.tenant, self.projection.id, self.projection.run.clone(), EVENTS_PAGE).await?;
+        let found = self.engine.views().journal_records(&self.agent.tenant, self.projection.id, self.projection.run.clone(), EVENTS_PAGE).await?;
         // Every run that was not erased has a first event.
         if found.is_empty() && next == 0 { Err(ReadError::Gone) } else { Ok(found) }
     }

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::Value;
 use windlass_kernel::{CallKey, CallNumber, ItemKind, RunId, TaskStatus, content};
-use windlass_ports::{Passage, RunView};
+use windlass_ports::{JournalRecord, RunView};
 
 use super::{
     chain::reference,
@@ -237,12 +237,12 @@ impl Replayer<'_> {
         let mut projection = Projection::new(view.id, note, manifest, view.created_at, sealer, false);
         loop {
             let run_so_far = projection.run.clone();
-            let passages = self.state.engine.views().passages(self.caller.tenant(), view.id, run_so_far, EVENTS_PAGE).await?;
-            for passage in &passages {
+            let journal_records = self.state.engine.views().journal_records(self.caller.tenant(), view.id, run_so_far, EVENTS_PAGE).await?;
+            for passage in &journal_records {
                 projection.take(passage);
                 replayed.take(view.id, passage, &projection);
             }
-            if passages.len() < EVENTS_PAGE {
+            if journal_records.len() < EVENTS_PAGE {
                 break;
             }
         }
@@ -253,7 +253,7 @@ impl Replayer<'_> {
 
 impl ReplayedResponse {
     /// Records the calls and the result of a passage that the projection has just taken.
-    fn take(&mut self, run: RunId, passage: &Passage, projection: &Projection) {
+    fn take(&mut self, run: RunId, passage: &JournalRecord, projection: &Projection) {
         let mut first_call = None;
         for call in passage.appended.iter().filter_map(made_call) {
             let Some(index) = projection.shown_at(call.call) else { continue };

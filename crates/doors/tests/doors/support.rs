@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tower::ServiceExt;
 use windlass_doors::{Configured, DoorState, Limits, Metrics, PeerRules, Scope, Token, Tokens, router};
-use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
+use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, AgentCatalog, Settings};
 use windlass_kernel::{
     AfterExecution, AgentKey, AgentName, Budgets, EffectClass, PolicyName, Route, Tenant, Timestamp, ToolName, ToolSpec,
 };
@@ -140,12 +140,12 @@ fn alice() -> AgentSpec {
     }
 }
 
-fn roster() -> Roster {
+fn roster() -> AgentCatalog {
     let alice = alice();
     let serial = AgentSpec { serial: true, ..alice.clone() };
     let agents = BTreeMap::from([(AgentName::from("alice"), alice), (AgentName::from("one-at-a-time"), serial)]);
     let tools = BTreeMap::from([tool("echo", EffectClass::Read), tool("pay", EffectClass::Write), tool("spare", EffectClass::Read)]);
-    Roster::new(agents, tools, Vec::new())
+    AgentCatalog::new(agents, tools, Vec::new())
 }
 
 /// Leaves texts unsealed: sealing is not what these tests are about.
@@ -193,7 +193,7 @@ impl World {
         let agents = BTreeMap::from([(AgentName::from("alice"), spec)]);
         let tools = BTreeMap::from([tool("echo", EffectClass::Read), tool("pay", EffectClass::Write)]);
         let of_tools = BTreeMap::from([("echo".into(), of_t.clone()), ("pay".into(), of_t)]);
-        let roster = Roster::new(agents, tools, Vec::new()).with_tool_tenants(of_tools).closed();
+        let roster = AgentCatalog::new(agents, tools, Vec::new()).with_tool_tenants(of_tools).closed();
         Self::with_roster(Settings { sweep_ms: 20, ..Settings::default() }, models, roster)
     }
 
@@ -203,11 +203,11 @@ impl World {
         Self::with_all(Settings { sweep_ms: 20, ..Settings::default() }, vec![model], roster(), limits)
     }
 
-    fn with_roster(settings: Settings, models: Vec<Entry>, roster: Roster) -> Self {
+    fn with_roster(settings: Settings, models: Vec<Entry>, roster: AgentCatalog) -> Self {
         Self::with_all(settings, models, roster, Limits { body_bytes_max: BODY_BYTES_MAX, ..Limits::default() })
     }
 
-    fn with_all(settings: Settings, models: Vec<Entry>, roster: Roster, limits: Limits) -> Self {
+    fn with_all(settings: Settings, models: Vec<Entry>, roster: AgentCatalog, limits: Limits) -> Self {
         let store = Arc::new(MemoryStore::new(StoreOptions { publish: false, usage: settings.usage_days.is_some() }));
         let clock = Arc::new(TestClock(AtomicI64::new(0)));
         let names = |name: &str| vec![name.to_owned()];

@@ -294,7 +294,7 @@ impl ActiveRun {
         if commit.state.has_ended() {
             self.abandon();
         } else if let Some(run) = &mut self.run {
-            if commit.settles && !text_continues(&commit) {
+            if commit.clears_deltas && !text_continues(&commit) {
                 self.buffer = None;
             }
             run.advance(commit);

@@ -204,7 +204,7 @@ impl Worker {
         let buffer = match self.inner.stream_buffers.find(run.id).filter(|_| self.active.is_streaming(run.id)) {
             Some(buffer) => buffer,
             None => {
-                let text = self.inner.views.announced(&self.agent.tenant, run.id).await?;
+                let text = self.inner.views.streamed_text(&self.agent.tenant, run.id).await?;
                 let buffer = Arc::new(StreamBuffer::resumed(run.state.output.length, text));
                 self.inner.stream_buffers.insert(run.id, &buffer);
                 buffer

@@ -133,7 +133,7 @@ impl PendingMessage {
             return;
         }
         // An earlier message of the same draft may have settled the streamed text.
-        let streamed = if draft.settles { StreamedText::default() } else { active.streamed_text() };
+        let streamed = if draft.clears_deltas { StreamedText::default() } else { active.streamed_text() };
         let mut drafting = Drafting { draft, inner, tenant, run: run.id, manifest: &run.manifest, streamed, now, messages: 0 };
         let is_drafted = match message {
             WorkerMessage::Reasoned(reasoned) => drafting.reasoned(reasoned),

@@ -24,7 +24,7 @@ async fn a_doorbell_wakes_followers_in_other_processes() {
     let (here, there) = (stage.wired(1, &line), stage.wired(2, &line));
     let unconnected = stage.engine(3);
     let a = agent("a");
-    let (mut news, mut end, mut tool) = (there.watch_agent(&a), there.watch_rests(&a), there.watch_tool(&a.tenant, &LOOKUP.into()));
+    let (mut news, mut end, mut tool) = (there.watch_agent(&a), there.watch_settled(&a), there.watch_tool(&a.tenant, &LOOKUP.into()));
     let mut unconnected_news = unconnected.watch_agent(&a);
     let mut other = there.watch_agent(&agent("b"));
     let run = here.begin(&a, "go").await.run;

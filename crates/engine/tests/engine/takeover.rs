@@ -115,7 +115,7 @@ fn c_002_a_commit_of_an_old_owner_is_fenced() {
             calls: Vec::new(),
             messages: Vec::new(),
             consumed: Vec::new(),
-            settles: false,
+            clears_deltas: false,
             follows: None,
             now: second.engine.now(),
         };

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 use uuid::Uuid;
 use windlass_doors::{DoorState, Limits, Scope, Token, Tokens, router};
-use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
+use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, AgentCatalog, Settings};
 use windlass_kernel::{AfterExecution, AgentName, Budgets, EffectClass, PolicyName, Route, Timestamp, ToolName, ToolSpec};
 use windlass_models::{Entry, Registry, Scripted};
 use windlass_ports::{Clock, Ids};
@@ -133,7 +133,7 @@ impl Ids for CountedIds {
     }
 }
 
-fn roster() -> Roster {
+fn roster() -> AgentCatalog {
     let tool = ToolSpec {
         name: "echo".into(),
         description: "gives the text back".into(),
@@ -155,7 +155,7 @@ fn roster() -> Roster {
         tenants: windlass_ports::Tenants::All,
     };
     let agents = BTreeMap::from([(AgentName::from("alice"), alice)]);
-    Roster::new(agents, BTreeMap::from([(ToolName::from("echo"), tool)]), Vec::new())
+    AgentCatalog::new(agents, BTreeMap::from([(ToolName::from("echo"), tool)]), Vec::new())
 }
 
 async fn doors() -> Router {

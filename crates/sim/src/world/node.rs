@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, Roster, Settings};
+use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, AgentCatalog, Settings};
 use windlass_kernel::{AgentName, Budgets, PolicyName, Timestamp};
 use windlass_ports::{Clock, Doorbell, Ids, NodeId, Ring};
 
@@ -222,7 +222,7 @@ fn parts(world: &Arc<World>, node: &Arc<Node>) -> Parts {
         views: store,
         node: node.id,
         models: Arc::new(SimModels::new(world, node)),
-        roster: Roster::new(specs(world), tools::services(), vec![Arc::new(tools::SimTools::new(world, node))]),
+        roster: AgentCatalog::new(specs(world), tools::services(), vec![Arc::new(tools::SimTools::new(world, node))]),
         servers: None,
         doorbell: Some(Arc::new(SimBell { world: world.clone(), node: node.clone() })),
         bells: Some(bells),

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use tokio::{sync::oneshot, time::Instant};
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, Epoch, RunId, Seq, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgedPage, AgedScan, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued,
+    Abandoned, AgedPage, AgedScan, DeltaBatch, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued,
     GivenUp, Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord,
     RunUsage, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn,
 };
@@ -161,9 +161,9 @@ impl Store for SimStore {
         done
     }
 
-    async fn announce(&self, batch: Announcement) -> Result<(), StoreError> {
+    async fn append_deltas(&self, batch: DeltaBatch) -> Result<(), StoreError> {
         let world = self.world.clone();
-        self.write(async move { world.data.announce(batch).await }).await
+        self.write(async move { world.data.append_deltas(batch).await }).await
     }
 
     async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {

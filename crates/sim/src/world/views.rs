@@ -5,7 +5,7 @@ use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant};
 use windlass_ports::{
     AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
-    KeptAnswer, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, UsageGroup, UsageQuery, Views,
+    KeptAnswer, OpenRequest, Page, Part, JournalRecord, RequestHash, RunPage, RunScan, RunView, StoreError, UsageGroup, UsageQuery, Views,
 };
 
 use super::store::SimStore;
@@ -40,8 +40,8 @@ impl Views for SimStore {
         self.read(self.data().agent_of(tenant, run)).await
     }
 
-    async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
-        self.read(self.data().run_taking(tenant, run)).await
+    async fn inheriting_run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
+        self.read(self.data().inheriting_run(tenant, run)).await
     }
 
     async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError> {
@@ -64,8 +64,8 @@ impl Views for SimStore {
         self.read(self.data().conversation_parts(tenant, id)).await
     }
 
-    async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError> {
-        self.read(self.data().announced(tenant, run)).await
+    async fn streamed_text(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError> {
+        self.read(self.data().streamed_text(tenant, run)).await
     }
 
     async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {
@@ -88,8 +88,8 @@ impl Views for SimStore {
         self.read(self.data().journal(tenant, run, from, limit)).await
     }
 
-    async fn passages(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<Passage>, StoreError> {
-        self.read(self.data().passages(tenant, run, so_far, limit)).await
+    async fn journal_records(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<JournalRecord>, StoreError> {
+        self.read(self.data().journal_records(tenant, run, so_far, limit)).await
     }
 
     async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError> {

@@ -11,7 +11,7 @@ use super::{
 };
 
 async fn streamed(store: &Arc<dyn Full>, agent: &AgentKey, run: RunId) -> StreamedText {
-    store.announced(&agent.tenant, run).await.unwrap()
+    store.streamed_text(&agent.tenant, run).await.unwrap()
 }
 
 fn of(chunks: &[&str]) -> StreamedText {
@@ -23,15 +23,15 @@ pub async fn deltas_are_read_as_they_were_stored(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
     assert_eq!(streamed(&store, &agent, run).await, StreamedText::default());
-    store.announce(delta_batch(&agent, run, 1, 0, &["Hel", "lo"])).await.unwrap();
-    store.announce(delta_batch(&agent, run, 1, 2, &[""])).await.unwrap();
-    store.announce(delta_batch(&agent, run, 1, 3, &[])).await.unwrap();
-    store.announce(delta_batch(&agent, run, 1, 3, &[", \0", "na\u{ef}ve \u{1F980}"])).await.unwrap();
+    store.append_deltas(delta_batch(&agent, run, 1, 0, &["Hel", "lo"])).await.unwrap();
+    store.append_deltas(delta_batch(&agent, run, 1, 2, &[""])).await.unwrap();
+    store.append_deltas(delta_batch(&agent, run, 1, 3, &[])).await.unwrap();
+    store.append_deltas(delta_batch(&agent, run, 1, 3, &[", \0", "na\u{ef}ve \u{1F980}"])).await.unwrap();
     assert_eq!(streamed(&store, &agent, run).await, of(&["Hel", "lo", "", ", \0", "na\u{ef}ve \u{1F980}"]));
     assert_eq!(streamed(&store, &foreign("a"), run).await, StreamedText::default(), "another tenant reads nothing");
     assert_eq!(streamed(&store, &agent, kit.run_id()).await, StreamedText::default());
     let long = "x".repeat(100_000);
-    store.announce(delta_batch(&agent, run, 1, 5, &[&long])).await.unwrap();
+    store.append_deltas(delta_batch(&agent, run, 1, 5, &[&long])).await.unwrap();
     assert_eq!(streamed(&store, &agent, run).await.text.len(), "Hello, \0na\u{ef}ve \u{1F980}".len() + 100_000);
 }
 
@@ -42,13 +42,13 @@ pub async fn deltas_are_stored_once(store: Arc<dyn Full>) {
     let batches =
         [delta_batch(&agent, run, 1, 0, &["a", "b"]), delta_batch(&agent, run, 1, 2, &["c"]), delta_batch(&agent, run, 1, 3, &["d", ""])];
     for batch in &batches {
-        store.announce(batch.clone()).await.unwrap();
-        store.announce(batch.clone()).await.unwrap();
+        store.append_deltas(batch.clone()).await.unwrap();
+        store.append_deltas(batch.clone()).await.unwrap();
     }
     for batch in batches {
-        store.announce(batch).await.unwrap();
+        store.append_deltas(batch).await.unwrap();
     }
-    store.announce(delta_batch(&agent, run, 1, 1, &["b", "c", "d"])).await.unwrap();
+    store.append_deltas(delta_batch(&agent, run, 1, 1, &["b", "c", "d"])).await.unwrap();
     assert_eq!(streamed(&store, &agent, run).await, of(&["a", "b", "c", "d", ""]));
 }
 
@@ -56,7 +56,7 @@ pub async fn deltas_are_stored_once(store: Arc<dyn Full>) {
 pub async fn deltas_of_another_owner_are_fenced(store: Arc<dyn Full>) {
     let (kit, a) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&a, START).await;
-    store.announce(delta_batch(&a, run, 1, 0, &["mine"])).await.unwrap();
+    store.append_deltas(delta_batch(&a, run, 1, 0, &["mine"])).await.unwrap();
     let (other, _) = kit.begin(&agent("b"), START).await;
     let (queued, _) = kit.begin(&a, START).await;
     let stale = [
@@ -69,15 +69,15 @@ pub async fn deltas_of_another_owner_are_fenced(store: Arc<dyn Full>) {
         delta_batch(&foreign("a"), run, 1, 1, &["x"]),
     ];
     for stale in stale {
-        let outcome = store.announce(stale.clone()).await;
+        let outcome = store.append_deltas(stale.clone()).await;
         assert!(matches!(outcome, Err(StoreError::Fenced)), "{stale:?}: {outcome:?}");
     }
     let (guard, mut takeover) = kit.prepare(&a, Input::owner_changed(), START).await;
     takeover.node = NodeId(2);
     store.commit(guard, takeover).await.unwrap();
-    assert!(matches!(store.announce(delta_batch(&a, run, 1, 1, &["x"])).await, Err(StoreError::Fenced)));
+    assert!(matches!(store.append_deltas(delta_batch(&a, run, 1, 1, &["x"])).await, Err(StoreError::Fenced)));
     assert_eq!(streamed(&store, &a, run).await, of(&["mine"]), "the stored deltas stay");
-    store.announce(delta_batch(&a, run, 2, 1, &["yours"])).await.unwrap();
+    store.append_deltas(delta_batch(&a, run, 2, 1, &["yours"])).await.unwrap();
     assert_eq!(streamed(&store, &a, run).await, of(&["mine", "yours"]));
     for run in [other, queued] {
         assert_eq!(streamed(&store, &a, run).await, StreamedText::default());
@@ -89,7 +89,7 @@ pub async fn deltas_of_another_owner_are_fenced(store: Arc<dyn Full>) {
 pub async fn deltas_that_do_not_fit_are_refused(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
-    store.announce(delta_batch(&agent, run, 1, 0, &["ab", "cd"])).await.unwrap();
+    store.append_deltas(delta_batch(&agent, run, 1, 0, &["ab", "cd"])).await.unwrap();
     let mut long = delta_batch(&agent, run, 1, 2, &["ef"]);
     long.text.push('g');
     let mut short = delta_batch(&agent, run, 1, 2, &["ef"]);
@@ -106,7 +106,7 @@ pub async fn deltas_that_do_not_fit_are_refused(store: Arc<dyn Full>) {
         split,
     ];
     for misfit in misfits {
-        let outcome = store.announce(misfit.clone()).await;
+        let outcome = store.append_deltas(misfit.clone()).await;
         assert!(matches!(outcome, Err(StoreError::Corrupt(_))), "{misfit:?}: {outcome:?}");
     }
     assert_eq!(streamed(&store, &agent, run).await, of(&["ab", "cd"]));
@@ -118,35 +118,35 @@ pub async fn a_commit_settles_deltas(store: Arc<dyn Full>) {
     let (run, _) = kit.begin(&a, START).await;
     let (other, _) = kit.begin(&b, START).await;
     for first in 0..5 {
-        store.announce(delta_batch(&a, run, 1, first, &["x"])).await.unwrap();
-        store.announce(delta_batch(&b, other, 1, first, &["y"])).await.unwrap();
+        store.append_deltas(delta_batch(&a, run, 1, first, &["x"])).await.unwrap();
+        store.append_deltas(delta_batch(&b, other, 1, first, &["y"])).await.unwrap();
     }
     kit.advance(&a, Input::owner_changed(), START).await;
     assert_eq!(streamed(&store, &a, run).await.chunks.0.len(), 5, "a commit that does not settle leaves them");
     let (guard, mut commit) = kit.prepare(&a, calls(&[LOOKUP]), START).await;
-    commit.settles = true;
+    commit.clears_deltas = true;
     store.commit(guard.clone(), commit.clone()).await.unwrap();
     assert_eq!(streamed(&store, &a, run).await, StreamedText::default());
     assert_eq!(streamed(&store, &b, other).await.chunks.0.len(), 5, "others keep theirs");
     store.commit(guard, commit).await.unwrap();
     kit.report(&a, run, 1, START).await;
     kit.take_report(&a, START).await;
-    store.announce(delta_batch(&a, run, 1, 0, &["anew"])).await.unwrap();
+    store.append_deltas(delta_batch(&a, run, 1, 0, &["anew"])).await.unwrap();
     assert_eq!(streamed(&store, &a, run).await, of(&["anew"]));
     let (guard, mut end) = kit.prepare(&a, final_reply("anew"), START).await;
-    end.settles = true;
+    end.clears_deltas = true;
     store.commit(guard, end).await.unwrap();
     assert_eq!(streamed(&store, &a, run).await, StreamedText::default());
-    assert!(matches!(store.announce(delta_batch(&a, run, 1, 0, &["late"])).await, Err(StoreError::Fenced)));
+    assert!(matches!(store.append_deltas(delta_batch(&a, run, 1, 0, &["late"])).await, Err(StoreError::Fenced)));
 }
 
 /// A fenced commit changes nothing.
 pub async fn a_fenced_commit_settles_nothing(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, _) = kit.begin(&agent, START).await;
-    store.announce(delta_batch(&agent, run, 1, 0, &["still", " here"])).await.unwrap();
+    store.append_deltas(delta_batch(&agent, run, 1, 0, &["still", " here"])).await.unwrap();
     let (stale, mut commit) = kit.prepare(&agent, final_reply("done"), START).await;
-    commit.settles = true;
+    commit.clears_deltas = true;
     let (guard, mut takeover) = kit.prepare(&agent, Input::owner_changed(), START).await;
     takeover.node = NodeId(2);
     store.commit(guard, takeover).await.unwrap();
@@ -159,17 +159,17 @@ pub async fn a_failing_commit_settles_nothing(store: Arc<dyn Full>) {
     let (kit, a, b) = (Kit::new(&store), agent("a"), agent("b"));
     let (run, _) = kit.begin(&a, START).await;
     let (other, _) = kit.begin(&b, START).await;
-    store.announce(delta_batch(&a, run, 1, 0, &["still"])).await.unwrap();
+    store.append_deltas(delta_batch(&a, run, 1, 0, &["still"])).await.unwrap();
     let (guard, mut commit) = kit.prepare(&a, calls(&[LOOKUP]), START).await;
-    commit.settles = true;
+    commit.clears_deltas = true;
     let twice = kit.item(ItemKind::Thought, b"{}");
     commit.items.extend([twice.clone(), twice]);
-    let (refused, kept) = tokio::join!(store.commit(guard, commit), store.announce(delta_batch(&b, other, 1, 0, &["beside"])));
+    let (refused, kept) = tokio::join!(store.commit(guard, commit), store.append_deltas(delta_batch(&b, other, 1, 0, &["beside"])));
     assert!(matches!(refused, Err(StoreError::Corrupt(_))), "{refused:?}");
     kept.unwrap();
     assert_eq!(streamed(&store, &a, run).await, of(&["still"]));
-    store.announce(delta_batch(&a, run, 1, 1, &[" here"])).await.unwrap();
-    store.announce(delta_batch(&b, other, 1, 1, &["s"])).await.unwrap();
+    store.append_deltas(delta_batch(&a, run, 1, 1, &[" here"])).await.unwrap();
+    store.append_deltas(delta_batch(&b, other, 1, 1, &["s"])).await.unwrap();
     assert_eq!(streamed(&store, &a, run).await, of(&["still", " here"]));
     assert_eq!(streamed(&store, &b, other).await, of(&["beside", "s"]));
 }
@@ -185,7 +185,7 @@ pub async fn a_fenced_stream_does_not_affect_the_others(store: Arc<dyn Full>) {
     }
     let ask = |number: usize, first, piece: &'static str| {
         let (agent, run) = &streams[number];
-        store.announce(delta_batch(agent, *run, if number % 3 == 1 { 7 } else { 1 }, first, &[piece]))
+        store.append_deltas(delta_batch(agent, *run, if number % 3 == 1 { 7 } else { 1 }, first, &[piece]))
     };
     let batches = (0..30).map(|number| async move {
         let first = if number % 3 == 2 { 1 } else { 0 };

@@ -202,7 +202,7 @@ pub async fn the_content_of_an_erased_run_is_gone(store: Arc<dyn Full>) {
     kit.advance(&agent, calls(&[LOOKUP]), START).await;
     kit.report(&agent, run, 1, START).await;
     kit.take_report(&agent, START).await;
-    store.announce(delta_batch(&agent, run, 1, 0, &["half a", " word"])).await.unwrap();
+    store.append_deltas(delta_batch(&agent, run, 1, 0, &["half a", " word"])).await.unwrap();
     kit.advance(&agent, calls(&[LOOKUP, LOOKUP]), START).await;
     kit.report(&agent, run, 2, START).await;
     kit.take_report(&agent, START).await;
@@ -231,7 +231,7 @@ pub async fn the_content_of_an_erased_run_is_gone(store: Arc<dyn Full>) {
         assert_eq!(store.run_from(&agent, 1).await.unwrap().unwrap().id, run);
         assert_eq!(store.journal(&agent.tenant, run, 0, 100).await.unwrap(), []);
         assert_eq!(store.calls(&agent.tenant, run, CallNumber(0), 10).await.unwrap(), []);
-        assert_eq!(store.announced(&agent.tenant, run).await.unwrap(), StreamedText::default());
+        assert_eq!(store.streamed_text(&agent.tenant, run).await.unwrap(), StreamedText::default());
         assert_eq!(read(&store, &agent, before.state.output).await, []);
         assert_eq!(store.box_items(&agent.tenant, before.state.context.id, 0, 10).await.unwrap(), []);
         let rows = store.inbox(&agent, ALL).await.unwrap();
@@ -426,11 +426,11 @@ pub async fn a_reader_that_races_an_erasure_has_all_or_nothing(store: Arc<dyn Fu
     for round in 0..30 {
         let agent = agent(&format!("a{round}"));
         let (run, _) = turn(&store, &kit, &agent, None).await;
-        let whole = store.passages(&agent.tenant, run, None, 100).await.unwrap();
+        let whole = store.journal_records(&agent.tenant, run, None, 100).await.unwrap();
         let readers: Vec<_> = (0..8)
             .map(|_| {
                 let (reader, tenant) = (store.clone(), agent.tenant.clone());
-                tokio::spawn(async move { reader.passages(&tenant, run, None, 100).await })
+                tokio::spawn(async move { reader.journal_records(&tenant, run, None, 100).await })
             })
             .collect();
         let (eraser, tenant) = (store.clone(), agent.tenant.clone());

@@ -11,7 +11,7 @@ use windlass_kernel::{
     RunId, SpanId, TaskStatus, Tenant, Timestamp, ToolSpec, Transition, apply, content, step,
 };
 use windlass_ports::{
-    Admission, Announcement, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, ContextSize, Enqueued, Guard, Lineage,
+    Admission, DeltaBatch, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, ContextSize, Enqueued, Guard, Lineage,
     Loaded, Message, MessageKind, NewBox, NewCall, NewMessage, NewPack, NewReport, NewRun, NodeId, PinnedManifest, StoreError, Taken,
     codec,
 };
@@ -98,8 +98,8 @@ pub fn final_reply(text: &str) -> Input {
 }
 
 /// A batch of deltas with these chunks, after `first` others.
-pub fn delta_batch(agent: &AgentKey, run: RunId, epoch: u64, first: u32, pieces: &[&str]) -> Announcement {
-    Announcement {
+pub fn delta_batch(agent: &AgentKey, run: RunId, epoch: u64, first: u32, pieces: &[&str]) -> DeltaBatch {
+    DeltaBatch {
         agent: agent.clone(),
         run,
         epoch: Epoch(epoch),
@@ -254,7 +254,7 @@ impl Kit {
             appended: made.appended,
             messages: Vec::new(),
             consumed: Vec::new(),
-            settles: false,
+            clears_deltas: false,
             follows: None,
             now,
         }

@@ -197,7 +197,7 @@ pub async fn of_racing_heirs_one_is_recorded(store: Arc<dyn Full>) {
         let (first, others): (Vec<_>, Vec<_>) = outcomes.iter().partition(|(_, outcome)| matches!(outcome, Enqueued::Entered { .. }));
         assert_eq!(first.len(), 1, "{outcomes:?}");
         for (_, outcome) in others {
-            assert_eq!(*outcome, Enqueued::TakenBefore { by: first[0].0 });
+            assert_eq!(*outcome, Enqueued::AlreadyInherited { by: first[0].0 });
         }
     }
 }
@@ -208,15 +208,15 @@ pub async fn deltas_that_race_a_takeover_are_stored_or_fenced(store: Arc<dyn Ful
     for round in 0..ROUNDS {
         let agent = racer(round);
         let (run, _) = kit.begin(&agent, START).await;
-        store.announce(delta_batch(&agent, run, 1, 0, &["a"])).await.unwrap();
+        store.append_deltas(delta_batch(&agent, run, 1, 0, &["a"])).await.unwrap();
         let (guard, mut takeover) = kit.prepare(&agent, Input::owner_changed(), START).await;
         takeover.node = NodeId(2);
         let (one, two, late) = (store.clone(), store.clone(), delta_batch(&agent, run, 1, 1, &["b"]));
         let tenant = agent.tenant.clone();
-        let announces = tokio::spawn(async move { one.announce(late).await });
+        let announces = tokio::spawn(async move { one.append_deltas(late).await });
         let takes = tokio::spawn(async move {
             two.commit(guard, takeover).await.unwrap();
-            two.announced(&tenant, run).await.unwrap().text
+            two.streamed_text(&tenant, run).await.unwrap().text
         });
         let seen = takes.await.unwrap();
         match announces.await.unwrap() {
@@ -224,7 +224,7 @@ pub async fn deltas_that_race_a_takeover_are_stored_or_fenced(store: Arc<dyn Ful
             Err(StoreError::Fenced) => assert_eq!(seen, "a"),
             Err(error) => panic!("{error}"),
         }
-        assert_eq!(store.announced(&agent.tenant, run).await.unwrap().text, seen);
+        assert_eq!(store.streamed_text(&agent.tenant, run).await.unwrap().text, seen);
     }
 }
 
@@ -236,7 +236,7 @@ pub async fn deltas_are_complete_whenever_they_are_read(store: Arc<dyn Full>) {
     let reader = tokio::spawn(async move {
         let (mut reads, mut last) = (0, 0);
         while last < ROUNDS {
-            let streamed = reading.announced(&tenant, run).await.unwrap();
+            let streamed = reading.streamed_text(&tenant, run).await.unwrap();
             assert_eq!(streamed.text.len(), streamed.chunks.bytes());
             let chunks: Vec<&str> = streamed.text.split_inclusive(' ').collect();
             if let Some(chunk) = chunks.first() {
@@ -253,11 +253,11 @@ pub async fn deltas_are_complete_whenever_they_are_read(store: Arc<dyn Full>) {
     });
     for round in 0..=ROUNDS {
         for index in 0..8 {
-            store.announce(delta_batch(&agent, run, 1, index, &[&format!("{round}.{index} ")])).await.unwrap();
+            store.append_deltas(delta_batch(&agent, run, 1, index, &[&format!("{round}.{index} ")])).await.unwrap();
         }
         if round < ROUNDS {
             let (guard, mut commit) = kit.prepare(&agent, Input::owner_changed(), START).await;
-            commit.settles = true;
+            commit.clears_deltas = true;
             store.commit(guard, commit).await.unwrap();
         }
     }

@@ -91,7 +91,7 @@ pub async fn calls_are_inherited_by_one_run(store: Arc<dyn Full>) {
     let (kit, tenant) = (Kit::new(&store), agent("a").tenant);
     let (left, _) = kit.begin(&agent("a"), START).await;
     let (kept, _) = kit.begin(&agent("x"), START).await;
-    assert_eq!(store.run_taking(&tenant, left).await.unwrap(), None);
+    assert_eq!(store.inheriting_run(&tenant, left).await.unwrap(), None);
     let taking = |agent, key: Option<&str>| {
         let mut new = kit.entering(kit.new_run(&agent, START));
         (new.takes, new.dedupe) = (Some(left), key.map(str::to_owned));
@@ -99,22 +99,22 @@ pub async fn calls_are_inherited_by_one_run(store: Arc<dyn Full>) {
     };
     let first = taking(agent("b"), Some("key"));
     assert!(matches!(store.enqueue(first.clone()).await.unwrap(), Enqueued::Entered { .. }));
-    assert_eq!(store.run_taking(&tenant, left).await.unwrap(), Some(first.run));
+    assert_eq!(store.inheriting_run(&tenant, left).await.unwrap(), Some(first.run));
     let second = taking(agent("c"), Some("other key"));
-    assert_eq!(store.enqueue(second.clone()).await.unwrap(), Enqueued::TakenBefore { by: first.run });
+    assert_eq!(store.enqueue(second.clone()).await.unwrap(), Enqueued::AlreadyInherited { by: first.run });
     assert!(store.run(&tenant, second.run).await.unwrap().is_none());
     assert!(store.head(&agent("c")).await.unwrap().is_none());
     assert!(store.open_box(&tenant, second.context.id).await.unwrap().is_none());
     assert!(matches!(store.enqueue(first.clone()).await.unwrap(), Enqueued::Duplicate { run, .. } if run == first.run));
     assert!(matches!(store.enqueue(taking(agent("c"), Some("key"))).await.unwrap(), Enqueued::Duplicate { run, .. } if run == first.run));
     kit.advance(&agent("b"), final_reply("done"), START).await;
-    assert_eq!(store.enqueue(taking(agent("b"), None)).await.unwrap(), Enqueued::TakenBefore { by: first.run }, "also when it is over");
+    assert_eq!(store.enqueue(taking(agent("b"), None)).await.unwrap(), Enqueued::AlreadyInherited { by: first.run }, "also when it is over");
     let mut again = kit.new_run(&agent("c"), START);
     again.dedupe = Some("other key".into());
     assert!(matches!(store.enqueue(again).await.unwrap(), Enqueued::Dispatched { .. }), "a refused request used no key");
     assert!(matches!(store.enqueue(taking(foreign("a"), None)).await.unwrap(), Enqueued::Entered { .. }), "tenants are apart");
-    assert_eq!(store.run_taking(&tenant, left).await.unwrap(), Some(first.run));
-    assert_eq!(store.run_taking(&tenant, kept).await.unwrap(), None);
+    assert_eq!(store.inheriting_run(&tenant, left).await.unwrap(), Some(first.run));
+    assert_eq!(store.inheriting_run(&tenant, kept).await.unwrap(), None);
 }
 
 /// The end of a run leases the next one in the same commit, in the order of their requests.

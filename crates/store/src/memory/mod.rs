@@ -20,10 +20,10 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgedPage, AgedScan, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize,
+    Abandoned, AgedPage, AgedScan, AgentSummary, DeltaBatch, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize,
     ConversationChange, ConversationView, Conversed, Day, Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes, ItemScan,
     JournalEntry, KeptAnswer, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page,
-    Part, Passage, ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView, Store, StoreError, Taken, TenantCursor, TenantErasure,
+    Part, JournalRecord, ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView, Store, StoreError, Taken, TenantCursor, TenantErasure,
     UsageGroup, UsageQuery, UsageRow, Views, Withdrawn,
 };
 
@@ -91,8 +91,8 @@ impl Store for MemoryStore {
         self.write(|rows| verbs::commit(rows, self.options, &guard, &commit))
     }
 
-    async fn announce(&self, batch: Announcement) -> Result<(), StoreError> {
-        self.write(|rows| verbs::announce(rows, &batch))
+    async fn append_deltas(&self, batch: DeltaBatch) -> Result<(), StoreError> {
+        self.write(|rows| verbs::append_deltas(rows, &batch))
     }
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
@@ -233,8 +233,8 @@ impl Views for MemoryStore {
         self.read(|rows| reading::agent_of(rows, tenant, run))
     }
 
-    async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
-        self.read(|rows| reading::run_taking(rows, tenant, run))
+    async fn inheriting_run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
+        self.read(|rows| reading::inheriting_run(rows, tenant, run))
     }
 
     async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError> {
@@ -257,8 +257,8 @@ impl Views for MemoryStore {
         self.read(|rows| verbs::conversation_parts(rows, tenant, id))
     }
 
-    async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError> {
-        self.read(|rows| reading::announced(rows, tenant, run))
+    async fn streamed_text(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError> {
+        self.read(|rows| reading::streamed_text(rows, tenant, run))
     }
 
     async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {
@@ -281,8 +281,8 @@ impl Views for MemoryStore {
         self.read(|rows| reading::journal(rows, tenant, run, from, limit))
     }
 
-    async fn passages(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<Passage>, StoreError> {
-        self.read(|rows| reading::passages(rows, tenant, run, so_far, limit))
+    async fn journal_records(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<JournalRecord>, StoreError> {
+        self.read(|rows| reading::journal_records(rows, tenant, run, so_far, limit))
     }
 
     async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError> {

@@ -41,7 +41,7 @@ impl Reads for MemoryRows {
         }
     }
 
-    fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunBrief>> {
+    fn inheriting_run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunBrief>> {
         match self.takers.get(&(tenant.clone(), run)) {
             Some(taker) => self.run_brief(*taker),
             None => Ok(None),

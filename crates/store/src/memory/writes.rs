@@ -8,7 +8,7 @@ use windlass_kernel::{
     AgentKey, BoxId, CallNumber, ConversationId, Epoch, ItemId, Manifest, NewItem, RunId, Seq, Tenant, Timestamp, ToolName,
 };
 use windlass_ports::{
-    Announcement, CallStatus, Guard, MessageId, MessageKind, MessageStatus, NodeId, OpenRequest, OutboxRow, Part, PinnedManifest,
+    DeltaBatch, CallStatus, Guard, MessageId, MessageKind, MessageStatus, NodeId, OpenRequest, OutboxRow, Part, PinnedManifest,
     RequestHash, RunStatus, UsageKey, UsageSums, codec,
 };
 
@@ -457,7 +457,7 @@ impl Announces for MemoryRows {
         Ok(last.map_or(0, |(_, row)| row.first + row.pieces.0.len() as u32))
     }
 
-    fn insert_delta(&mut self, batch: &Announcement) -> Result<()> {
+    fn insert_delta(&mut self, batch: &DeltaBatch) -> Result<()> {
         let row = DeltaRow { first: batch.first, pieces: batch.pieces.clone(), text: batch.text.clone() };
         must(self.deltas.insert((batch.run, batch.first), row), "a batch of words")
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use tokio::sync::{mpsc, oneshot};
 use windlass_kernel::AgentKey;
-use windlass_ports::{Announcement, StoreError};
+use windlass_ports::{DeltaBatch, StoreError};
 
 use super::{
     columns::{Columns, Text, int},
@@ -29,7 +29,7 @@ pub(super) struct Deltas {
 }
 
 struct DeltaRequest {
-    deltas: Announcement,
+    deltas: DeltaBatch,
     reply: oneshot::Sender<Result<()>>,
 }
 
@@ -48,7 +48,7 @@ impl Deltas {
     }
 
     /// Stores a batch of deltas. Returns when they are on disk.
-    pub(super) async fn announce(&self, deltas: Announcement) -> Result<()> {
+    pub(super) async fn append_deltas(&self, deltas: DeltaBatch) -> Result<()> {
         verbs::check_chunks(&deltas)?;
         let (reply, answer) = oneshot::channel();
         self.queue.send(DeltaRequest { deltas, reply }).await.map_err(|_| gone())?;
@@ -104,12 +104,12 @@ async fn store_all(link: &ReadConnection, batch: BTreeMap<AgentKey, DeltaRequest
     }
 }
 
-async fn store_batches(link: &ReadConnection, deltas: &[Announcement]) -> Result<Vec<Result<()>>> {
-    link.ask(|session| async move { announce(&session, deltas).await }).await
+async fn store_batches(link: &ReadConnection, deltas: &[DeltaBatch]) -> Result<Vec<Result<()>>> {
+    link.ask(|session| async move { append_deltas(&session, deltas).await }).await
 }
 
 /// Stores the batches that follow the stored chunks of their run, and gives the outcome of each.
-async fn announce(session: &Session, deltas: &[Announcement]) -> Result<Vec<Result<()>>, PgError> {
+async fn append_deltas(session: &Session, deltas: &[DeltaBatch]) -> Result<Vec<Result<()>>, PgError> {
     let tenants: Vec<Text<'_>> = deltas.iter().map(|deltas| Text(deltas.agent.tenant.as_str())).collect();
     let agents: Vec<Text<'_>> = deltas.iter().map(|deltas| Text(deltas.agent.agent.as_str())).collect();
     let runs: Vec<&[u8]> = deltas.iter().map(|deltas| deltas.run.as_bytes().as_slice()).collect();
@@ -122,13 +122,13 @@ async fn announce(session: &Session, deltas: &[Announcement]) -> Result<Vec<Resu
     // For each batch that is not fenced, the number of chunks before it; and the number of rows that were stored for all.
     let mut stored_before: Vec<Option<u64>> = vec![None; deltas.len()];
     let mut stored = 0;
-    for row in session.client.query(&session.statements.announce, &params).await? {
+    for row in session.client.query(&session.statements.append_deltas, &params).await? {
         let columns = Columns::of(row);
         let place = columns.count()? as usize - 1;
         stored_before[place] = Some(columns.count()?);
         stored = columns.count()?;
     }
-    let continues = |(deltas, stored_before): (&Announcement, &Option<u64>)| *stored_before == Some(deltas.first.into());
+    let continues = |(deltas, stored_before): (&DeltaBatch, &Option<u64>)| *stored_before == Some(deltas.first.into());
     let continuing = deltas.iter().zip(&stored_before).filter(|both| continues(*both) && !both.0.pieces.is_empty()).count() as u64;
     let mut outcomes = Vec::with_capacity(deltas.len());
     for (deltas, stored_before) in deltas.iter().zip(&stored_before) {

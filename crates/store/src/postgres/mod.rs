@@ -44,7 +44,7 @@ use std::{
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgedPage, AgedScan, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued,
+    Abandoned, AgedPage, AgedScan, DeltaBatch, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued,
     GivenUp, Guard, Loaded, LostRequest, MessageId, Meter, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
     ReaderRecord, RunUsage, SealKeys, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn, conversation_agent,
 };
@@ -186,8 +186,8 @@ impl Store for PostgresStore {
         self.writer(&guard.agent).write(wants, move |rows| verbs::commit(rows, options, &guard, &commit)).await
     }
 
-    async fn announce(&self, batch: Announcement) -> Result<(), StoreError> {
-        self.deltas.announce(batch).await
+    async fn append_deltas(&self, batch: DeltaBatch) -> Result<(), StoreError> {
+        self.deltas.append_deltas(batch).await
     }
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {

@@ -123,7 +123,7 @@ impl Reads for TransactionOverlay<'_> {
         self.ask(Question::RunByDedupe(tenant.clone(), key.to_owned()))?.brief()
     }
 
-    fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunBrief>> {
+    fn inheriting_run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunBrief>> {
         self.ask(Question::RunTaking(tenant.clone(), run))?.brief()
     }
 

@@ -332,7 +332,7 @@ statements! {
         SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::bytea[]), unnest($4::bigint[]), unnest($5::bigint[])";
     /// Stores deltas that follow the stored ones of their run. The heads are locked with it, so that a transaction that raises an epoch
     /// comes after it or fences it. A head that changed during the wait for its lock is read in its new state.
-    announce: "WITH held AS MATERIALIZED (
+    append_deltas: "WITH held AS MATERIALIZED (
             SELECT q.*, coalesce((SELECT d.first + d.count FROM deltas d WHERE d.run = q.run ORDER BY d.first DESC LIMIT 1), 0) AS standing
             FROM unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[], $8::bytea[])
                 WITH ORDINALITY AS q(tenant, agent, run, epoch, first, count, pieces, text, i)

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant};
 use windlass_ports::{
     AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
-    KeptAnswer, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup, UsageQuery,
+    KeptAnswer, OpenRequest, Page, Part, JournalRecord, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup, UsageQuery,
     Views,
 };
 
@@ -61,8 +61,8 @@ macro_rules! views_over_readers {
                 self.readers.read(|rows| reading::agent_of(rows, tenant, run)).await
             }
 
-            async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
-                self.readers.read(|rows| reading::run_taking(rows, tenant, run)).await
+            async fn inheriting_run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
+                self.readers.read(|rows| reading::inheriting_run(rows, tenant, run)).await
             }
 
             async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError> {
@@ -85,8 +85,8 @@ macro_rules! views_over_readers {
                 self.readers.read(|rows| verbs::conversation_parts(rows, tenant, id)).await
             }
 
-            async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError> {
-                self.readers.read(|rows| reading::announced(rows, tenant, run)).await
+            async fn streamed_text(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError> {
+                self.readers.read(|rows| reading::streamed_text(rows, tenant, run)).await
             }
 
             async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {
@@ -109,8 +109,8 @@ macro_rules! views_over_readers {
                 self.readers.read(|rows| reading::journal(rows, tenant, run, from, limit)).await
             }
 
-            async fn passages(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<Passage>, StoreError> {
-                self.readers.read(|rows| reading::passages(rows, tenant, run, so_far.clone(), limit)).await
+            async fn journal_records(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<JournalRecord>, StoreError> {
+                self.readers.read(|rows| reading::journal_records(rows, tenant, run, so_far.clone(), limit)).await
             }
 
             async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError> {

@@ -14,7 +14,7 @@ use std::{
 
 use rusqlite::{Connection, Row, params};
 use windlass_kernel::{AgentKey, ChunkLengths, Epoch, RunId};
-use windlass_ports::{Announcement, StoreError};
+use windlass_ports::{DeltaBatch, StoreError};
 
 use super::{
     columns::{fault, id, int, small, text, variant},
@@ -332,7 +332,7 @@ impl<P: Prepared> Announces for SqliteRows<P> {
         Ok(self.deltas.pieces(run))
     }
 
-    fn insert_delta(&mut self, batch: &Announcement) -> Result<()> {
+    fn insert_delta(&mut self, batch: &DeltaBatch) -> Result<()> {
         let n = self.next_delta()?;
         let sql = "INSERT INTO deltas (n, run, first, pieces, text) VALUES (?1, ?2, ?3, ?4, ?5)";
         self.change(sql, params![n, batch.run.as_bytes(), batch.first, batch.pieces.encode(), batch.text.as_bytes()])?;

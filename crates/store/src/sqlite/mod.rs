@@ -31,7 +31,7 @@ use std::{path::Path, sync::Arc};
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgedPage, AgedScan, Announcement, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued,
+    Abandoned, AgedPage, AgedScan, DeltaBatch, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued,
     GivenUp, Guard, Loaded, LostRequest, MessageId, Meter, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
     ReaderRecord, RunUsage, SealKeys, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn,
 };
@@ -142,8 +142,8 @@ impl Store for SqliteStore {
         self.writer.write(move |rows| verbs::commit(rows, options, &guard, &commit)).await
     }
 
-    async fn announce(&self, batch: Announcement) -> Result<(), StoreError> {
-        self.writer.write_later(move |rows| verbs::announce(rows, &batch)).await
+    async fn append_deltas(&self, batch: DeltaBatch) -> Result<(), StoreError> {
+        self.writer.write_later(move |rows| verbs::append_deltas(rows, &batch)).await
     }
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {

@@ -201,7 +201,7 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         self.one(sql, params![tenant.as_str(), key], brief)
     }
 
-    fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunBrief>> {
+    fn inheriting_run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunBrief>> {
         let sql = concat!("SELECT ", brief_columns!(), " FROM runs WHERE tenant = ?1 AND takes = ?2");
         self.one(sql, params![tenant.as_str(), run.as_bytes()], brief)
     }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant};
 use windlass_ports::{
     AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
-    KeptAnswer, NodeId, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup,
+    KeptAnswer, NodeId, OpenRequest, Page, Part, JournalRecord, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup,
     UsageQuery, Views,
 };
 
@@ -58,9 +58,9 @@ macro_rules! views_over_readers {
                 self.readers.read(move |rows| reading::agent_of(rows, &tenant, run)).await
             }
 
-            async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
+            async fn inheriting_run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
                 let tenant = tenant.clone();
-                self.readers.read(move |rows| reading::run_taking(rows, &tenant, run)).await
+                self.readers.read(move |rows| reading::inheriting_run(rows, &tenant, run)).await
             }
 
             async fn run_by_key(&self, tenant: &Tenant, key: &str) -> Result<Option<RunId>, StoreError> {
@@ -88,9 +88,9 @@ macro_rules! views_over_readers {
                 self.readers.read(move |rows| verbs::conversation_parts(rows, &tenant, id)).await
             }
 
-            async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError> {
+            async fn streamed_text(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError> {
                 let tenant = tenant.clone();
-                self.readers.read(move |rows| reading::announced(rows, &tenant, run)).await
+                self.readers.read(move |rows| reading::streamed_text(rows, &tenant, run)).await
             }
 
             async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {
@@ -118,9 +118,9 @@ macro_rules! views_over_readers {
                 self.readers.read(move |rows| reading::journal(rows, &tenant, run, from, limit)).await
             }
 
-            async fn passages(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<Passage>, StoreError> {
+            async fn journal_records(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<JournalRecord>, StoreError> {
                 let tenant = tenant.clone();
-                self.readers.read(move |rows| reading::passages(rows, &tenant, run, so_far, limit)).await
+                self.readers.read(move |rows| reading::journal_records(rows, &tenant, run, so_far, limit)).await
             }
 
             async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError> {

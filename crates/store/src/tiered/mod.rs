@@ -13,7 +13,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgedPage, AgedScan, Announcement, CallClaim, ClaimedCall, Commit, Committed, ContextSize, ConversationChange, Conversed,
+    Abandoned, AgedPage, AgedScan, DeltaBatch, CallClaim, ClaimedCall, Commit, Committed, ContextSize, ConversationChange, Conversed,
     Day, Enqueued, GivenUp, Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
     ReaderRecord, RunUsage, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Views, Withdrawn,
 };
@@ -27,17 +27,17 @@ const OUTBOX_OF_MEMORY: u64 = 1 << 62;
 const FORGET_MAX: usize = 64;
 
 /// A database, and memory for the runs that are not stored.
-pub struct PartedStore {
+pub struct TieredStore {
     database: Arc<dyn Store>,
     views: Arc<dyn Views>,
     memory: MemoryStore,
     bytes_max: u64,
 }
 
-impl PartedStore {
+impl TieredStore {
     /// A store over a database. The runs in memory have at most `bytes_max` bytes of content.
     pub fn new(database: Arc<dyn Store>, views: Arc<dyn Views>, options: StoreOptions, bytes_max: u64) -> Self {
-        PartedStore { database, views, memory: MemoryStore::new(options), bytes_max }
+        TieredStore { database, views, memory: MemoryStore::new(options), bytes_max }
     }
 
     /// The tier that an agent is in.
@@ -88,7 +88,7 @@ impl PartedStore {
         };
         let tenant = new.agent.tenant.clone();
         if let Some(by) = self.memory.give_calls(&tenant, left, new.run)? {
-            return Ok(Enqueued::TakenBefore { by });
+            return Ok(Enqueued::AlreadyInherited { by });
         }
         let outcome = self.database.enqueue(new).await;
         let is_refused =
@@ -120,13 +120,13 @@ fn copy_of(context: BoxId) -> BoxId {
 }
 
 #[async_trait]
-impl Store for PartedStore {
+impl Store for TieredStore {
     async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError> {
         if !self.goes_to_memory(&run)? {
             return self.enqueue_in_database(run).await;
         }
         if let Some(by) = self.taken_elsewhere(&run)? {
-            return Ok(Enqueued::TakenBefore { by });
+            return Ok(Enqueued::AlreadyInherited { by });
         }
         if !self.make_room(&run).await? {
             return Ok(Enqueued::MemoryFull);
@@ -149,8 +149,8 @@ impl Store for PartedStore {
         Ok(committed)
     }
 
-    async fn announce(&self, batch: Announcement) -> Result<(), StoreError> {
-        self.of(&batch.agent)?.announce(batch).await
+    async fn append_deltas(&self, batch: DeltaBatch) -> Result<(), StoreError> {
+        self.of(&batch.agent)?.append_deltas(batch).await
     }
 
     async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
@@ -322,7 +322,7 @@ impl Store for PartedStore {
 
 type Calls = Vec<(RunId, CallNumber)>;
 
-impl PartedStore {
+impl TieredStore {
     fn sorted(&self, calls: Calls) -> Result<(Calls, Calls)> {
         let (mut here, mut there) = (Vec::new(), Vec::new());
         for call in calls {

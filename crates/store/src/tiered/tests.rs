@@ -8,7 +8,7 @@ use crate::conformance::{
 };
 
 struct Parts {
-    tiered: Arc<PartedStore>,
+    tiered: Arc<TieredStore>,
     database: Arc<MemoryStore>,
     kit: Kit,
 }
@@ -16,7 +16,7 @@ struct Parts {
 fn parts(bytes_max: u64) -> Parts {
     let options = StoreOptions { publish: true, usage: false };
     let database = Arc::new(MemoryStore::new(options));
-    let tiered = Arc::new(PartedStore::new(database.clone(), database.clone(), options, bytes_max));
+    let tiered = Arc::new(TieredStore::new(database.clone(), database.clone(), options, bytes_max));
     let store: Arc<dyn Full> = tiered.clone();
     Parts { tiered, database, kit: Kit::new(&store) }
 }
@@ -40,7 +40,7 @@ impl Parts {
         assert_eq!(claimed.iter().map(|call| (call.run, call.call)).collect::<Vec<_>>(), [(run, CallNumber(1))]);
         self.kit.report(agent, run, 1, START).await;
         self.kit.take_report(agent, START).await;
-        self.tiered.announce(delta_batch(agent, run, 1, 0, &["half a", " word"])).await.unwrap();
+        self.tiered.append_deltas(delta_batch(agent, run, 1, 0, &["half a", " word"])).await.unwrap();
         self.kit.advance(agent, final_reply("done"), START).await;
     }
 
@@ -135,9 +135,9 @@ async fn calls_are_inherited_once_in_either_tier() {
     let kept = |takes| NewRun { takes: Some(takes), ..all.kit.entering(all.kit.own_run(START)) };
     let first = kept(left);
     all.begin(first.clone()).await;
-    assert_eq!(all.tiered.run_taking(&own.tenant, left).await.unwrap(), Some(first.run));
+    assert_eq!(all.tiered.inheriting_run(&own.tenant, left).await.unwrap(), Some(first.run));
     for second in [kept(left), NewRun { takes: Some(left), ..all.unstored() }] {
-        assert_eq!(all.tiered.enqueue(second).await.unwrap(), Enqueued::TakenBefore { by: first.run });
+        assert_eq!(all.tiered.enqueue(second).await.unwrap(), Enqueued::AlreadyInherited { by: first.run });
     }
 }
 

@@ -5,14 +5,14 @@ use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant};
 use windlass_ports::{
     AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
-    KeptAnswer, OpenRequest, Page, Part, Passage, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup, UsageQuery,
+    KeptAnswer, OpenRequest, Page, Part, JournalRecord, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup, UsageQuery,
     Views,
 };
 
-use super::PartedStore;
+use super::TieredStore;
 use crate::rows::Result;
 
-impl PartedStore {
+impl TieredStore {
     fn views_of_agent(&self, agent: &AgentKey) -> Result<&dyn Views> {
         Ok(self.pick(self.has(agent)?))
     }
@@ -31,7 +31,7 @@ impl PartedStore {
 }
 
 #[async_trait]
-impl Views for PartedStore {
+impl Views for TieredStore {
     async fn head(&self, agent: &AgentKey) -> Result<Option<HeadView>, StoreError> {
         self.views_of_agent(agent)?.head(agent).await
     }
@@ -44,10 +44,10 @@ impl Views for PartedStore {
         self.views_of_run(run)?.agent_of(tenant, run).await
     }
 
-    async fn run_taking(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
+    async fn inheriting_run(&self, tenant: &Tenant, run: RunId) -> Result<Option<RunId>, StoreError> {
         match self.memory.taker(tenant, run)? {
             Some(taker) => Ok(Some(taker)),
-            None => self.views.run_taking(tenant, run).await,
+            None => self.views.inheriting_run(tenant, run).await,
         }
     }
 
@@ -85,8 +85,8 @@ impl Views for PartedStore {
         self.views.conversation_parts(tenant, id).await
     }
 
-    async fn announced(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError> {
-        self.views_of_run(run)?.announced(tenant, run).await
+    async fn streamed_text(&self, tenant: &Tenant, run: RunId) -> Result<StreamedText, StoreError> {
+        self.views_of_run(run)?.streamed_text(tenant, run).await
     }
 
     async fn run_from(&self, agent: &AgentKey, ordinal: u64) -> Result<Option<RunView>, StoreError> {
@@ -110,8 +110,8 @@ impl Views for PartedStore {
         self.views_of_run(run)?.journal(tenant, run, from, limit).await
     }
 
-    async fn passages(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<Passage>, StoreError> {
-        self.views_of_run(run)?.passages(tenant, run, so_far, limit).await
+    async fn journal_records(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<JournalRecord>, StoreError> {
+        self.views_of_run(run)?.journal_records(tenant, run, so_far, limit).await
     }
 
     async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError> {

@@ -53,7 +53,7 @@ fn ending(state: Run, follows: Option<RunId>, given_up: &GivenUp) -> Result<Comm
         calls: Vec::new(),
         messages: vec![given_up.message.clone()],
         consumed: Vec::new(),
-        settles: true,
+        clears_deltas: true,
         follows,
         now: given_up.now,
     })

@@ -260,7 +260,7 @@ pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &C
     for (position, item) in (i64::from(output.length) - commit.appended.len() as i64..).zip(&commit.appended) {
         rows.insert_box_row(output.id, position, *item)?;
     }
-    if commit.settles {
+    if commit.clears_deltas {
         rows.forget_deltas(commit.run)?;
     }
     write_calls(rows, agent, commit)?;

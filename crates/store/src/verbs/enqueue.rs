@@ -33,9 +33,9 @@ pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new
         return Ok(refusal);
     }
     if let Some(left) = new.takes
-        && let Some(taker) = rows.run_taking(&new.agent.tenant, left)?
+        && let Some(taker) = rows.inheriting_run(&new.agent.tenant, left)?
     {
-        return Ok(Enqueued::TakenBefore { by: taker.run });
+        return Ok(Enqueued::AlreadyInherited { by: taker.run });
     }
     let parent = match new.context.parent {
         None => None,

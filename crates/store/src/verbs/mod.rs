@@ -4,7 +4,7 @@
 //! caller rolls its transaction back.
 
 mod abandon;
-mod announce;
+mod append_deltas;
 mod boxes;
 mod claims;
 mod commit;
@@ -15,7 +15,7 @@ mod heads;
 mod report;
 
 pub(crate) use abandon::abandon;
-pub(crate) use announce::{announce, check_chunks, check_same, join_deltas};
+pub(crate) use append_deltas::{append_deltas, check_chunks, check_same, join_deltas};
 pub(crate) use boxes::{chain, pack, range_size};
 pub(crate) use claims::{claim_calls, release_calls, renew_calls};
 pub(crate) use commit::{commit, withdraw};

@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, StreamedText, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgedPage, AgedScan, AgentSummary, Announcement, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize,
+    Abandoned, AgedPage, AgedScan, AgentSummary, DeltaBatch, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize,
     ConversationChange, ConversationView, Conversed, Day, Edge, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes, ItemScan,
     JournalEntry, KeptAnswer, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page, Part,
-    Passage, ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView, TenantCursor, TenantErasure, UsageGroup, UsageQuery, UsageRow,
+    JournalRecord, ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView, TenantCursor, TenantErasure, UsageGroup, UsageQuery, UsageRow,
     Views, Withdrawn,
 };
 
@@ -70,9 +70,9 @@ deal! { Store {
     forget_usage(before: Day) -> ();
 }
     // Only the owner of a run stores its deltas, in their order.
-    async fn announce(&self, delta_batch: Announcement) -> Result<(), StoreError> {
+    async fn append_deltas(&self, delta_batch: DeltaBatch) -> Result<(), StoreError> {
         let owner = usize::from(delta_batch.run.as_bytes()[15]) % self.servers.len();
-        self.servers[owner].announce(delta_batch).await
+        self.servers[owner].append_deltas(delta_batch).await
     }
 
     // A server keeps its records until its own next commit, and a case can't know which of the two makes the next one.
@@ -102,15 +102,15 @@ deal! { Views {
     open_requests(tenant: &Tenant, hash: RequestHash) -> Vec<OpenRequest>;
     run(tenant: &Tenant, run: RunId) -> Option<RunView>;
     agent_of(tenant: &Tenant, run: RunId) -> Option<AgentKey>;
-    run_taking(tenant: &Tenant, run: RunId) -> Option<RunId>;
+    inheriting_run(tenant: &Tenant, run: RunId) -> Option<RunId>;
     run_by_key(tenant: &Tenant, key: &str) -> Option<RunId>;
     answered(tenant: &Tenant, key: &str) -> Option<KeptAnswer>;
     conversation(tenant: &Tenant, id: ConversationId) -> Option<ConversationView>;
     conversation_parts(tenant: &Tenant, id: ConversationId) -> Vec<Part>;
-    announced(tenant: &Tenant, run: RunId) -> StreamedText;
+    streamed_text(tenant: &Tenant, run: RunId) -> StreamedText;
     run_from(agent: &AgentKey, ordinal: u64) -> Option<RunView>;
     journal(tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Vec<JournalEntry>;
-    passages(tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Vec<Passage>;
+    journal_records(tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Vec<JournalRecord>;
     calls(tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Vec<CallView>;
     item(tenant: &Tenant, item: ItemId) -> Option<Item>;
     open_box(tenant: &Tenant, id: BoxId) -> Option<BoxView>;

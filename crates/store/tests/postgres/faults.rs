@@ -59,10 +59,10 @@ async fn deltas_are_stored_once_over_lost_connections() {
         streams.spawn(async move {
             let pieces: Vec<String> = (0..200).map(|number| format!("{number} ")).collect();
             for (first, piece) in (0..).zip(&pieces) {
-                again(|| store.announce(delta_batch(&agent, run, 1, first, &[piece]))).await;
+                again(|| store.append_deltas(delta_batch(&agent, run, 1, first, &[piece]))).await;
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
-            let streamed = again(|| store.announced(&agent.tenant, run)).await;
+            let streamed = again(|| store.streamed_text(&agent.tenant, run)).await;
             assert_eq!(streamed.text, pieces.concat());
             assert_eq!(streamed.chunks.0.len(), pieces.len());
         });

@@ -52,17 +52,17 @@ async fn deltas_of_one_server_are_seen_or_fenced_when_another_takes_over() {
     for round in 0..ROUNDS {
         let agent = agent(&format!("a{round}"));
         let (run, _) = kit.begin(&agent, START).await;
-        one.announce(delta_batch(&agent, run, 1, 0, &["a"])).await.unwrap();
+        one.append_deltas(delta_batch(&agent, run, 1, 0, &["a"])).await.unwrap();
         let (held, takeover) = kit.prepare(&agent, Input::owner_changed(), START).await;
         let takeover = Commit { node: NodeId(2), ..takeover };
-        let (stored, seen) = tokio::join!(one.announce(delta_batch(&agent, run, 1, 1, &["b"])), async {
+        let (stored, seen) = tokio::join!(one.append_deltas(delta_batch(&agent, run, 1, 1, &["b"])), async {
             two.commit(held, takeover).await.unwrap();
-            two.announced(&agent.tenant, run).await.unwrap().text
+            two.streamed_text(&agent.tenant, run).await.unwrap().text
         });
         let is_fenced = matches!(stored, Err(StoreError::Fenced));
         assert_eq!((stored.is_ok(), seen.as_str()), (!is_fenced, if is_fenced { "a" } else { "ab" }));
-        two.announce(delta_batch(&agent, run, 2, if is_fenced { 1 } else { 2 }, &["c"])).await.unwrap();
-        assert!(matches!(one.announce(delta_batch(&agent, run, 1, 2, &["d"])).await, Err(StoreError::Fenced)));
+        two.append_deltas(delta_batch(&agent, run, 2, if is_fenced { 1 } else { 2 }, &["c"])).await.unwrap();
+        assert!(matches!(one.append_deltas(delta_batch(&agent, run, 1, 2, &["d"])).await, Err(StoreError::Fenced)));
     }
 }
 
@@ -83,7 +83,7 @@ async fn two_servers_inherit_the_same_calls() {
         let (first, second) = tokio::join!(one.enqueue(mine), two.enqueue(yours));
         let both = [first.unwrap(), second.unwrap()];
         let winner = both.iter().position(|outcome| matches!(outcome, Enqueued::Entered { .. })).unwrap();
-        assert_eq!(both[1 - winner], Enqueued::TakenBefore { by: runs[winner] });
+        assert_eq!(both[1 - winner], Enqueued::AlreadyInherited { by: runs[winner] });
     }
 }
 

@@ -29,7 +29,7 @@ async fn run_with_texts(store: &Arc<dyn Full>, kit: &Kit) -> RunId {
     let run = new.run;
     store.enqueue(new).await.unwrap();
     let epoch = kit.load(&agent).await.head.epoch.0;
-    store.announce(delta_batch(&agent, run, epoch, 0, &[TEXTS[2]])).await.unwrap();
+    store.append_deltas(delta_batch(&agent, run, epoch, 0, &[TEXTS[2]])).await.unwrap();
     kit.advance(&agent, final_reply(TEXTS[3]), START).await;
     run
 }
@@ -185,7 +185,7 @@ async fn answered(store: &Arc<dyn Full>, kit: &Kit) -> RunId {
     store.report(report).await.unwrap();
     kit.take_report(&agent, START).await;
     let epoch = kit.load(&agent).await.head.epoch.0;
-    store.announce(delta_batch(&agent, run, epoch, 0, &["mark-words"])).await.unwrap();
+    store.append_deltas(delta_batch(&agent, run, epoch, 0, &["mark-words"])).await.unwrap();
     kit.advance(&agent, final_reply("mark-output"), START).await;
     run
 }

@@ -246,23 +246,23 @@ async fn deltas_are_there_after_a_restart() {
     let kit = Kit::new(&first);
     let ((run, _), (settled, _)) = (kit.begin(&a, START).await, kit.begin(&b, START).await);
     for number in 0..3 {
-        first.announce(delta_batch(&a, run, 1, number, &["x"])).await.unwrap();
-        first.announce(delta_batch(&b, settled, 1, number, &["y"])).await.unwrap();
+        first.append_deltas(delta_batch(&a, run, 1, number, &["x"])).await.unwrap();
+        first.append_deltas(delta_batch(&b, settled, 1, number, &["y"])).await.unwrap();
     }
     let (guard, mut commit) = kit.prepare(&b, Input::owner_changed(), START).await;
-    commit.settles = true;
+    commit.clears_deltas = true;
     first.commit(guard, commit).await.unwrap();
     let beside: Box<dyn Views> = Box::new(SqliteViews::open(&path).unwrap());
-    let seen = async |views: &dyn Views, run| views.announced(&a.tenant, run).await.unwrap().text;
+    let seen = async |views: &dyn Views, run| views.streamed_text(&a.tenant, run).await.unwrap().text;
     assert_eq!((seen(&*beside, run).await.as_str(), seen(&*beside, settled).await.as_str()), ("xxx", ""));
-    first.announce(delta_batch(&b, settled, 1, 0, &["z"])).await.unwrap();
+    first.append_deltas(delta_batch(&b, settled, 1, 0, &["z"])).await.unwrap();
     assert_eq!(seen(&*beside, settled).await, "z");
     drop((kit, first));
     let again = open(&path);
     assert_eq!((seen(&again, run).await.as_str(), seen(&again, settled).await.as_str()), ("xxx", "z"));
-    again.announce(delta_batch(&a, run, 1, 2, &["x"])).await.unwrap();
-    again.announce(delta_batch(&a, run, 1, 3, &["!"])).await.unwrap();
-    again.announce(delta_batch(&b, settled, 1, 1, &["!"])).await.unwrap();
+    again.append_deltas(delta_batch(&a, run, 1, 2, &["x"])).await.unwrap();
+    again.append_deltas(delta_batch(&a, run, 1, 3, &["!"])).await.unwrap();
+    again.append_deltas(delta_batch(&b, settled, 1, 1, &["!"])).await.unwrap();
     assert_eq!((seen(&again, run).await.as_str(), seen(&again, settled).await.as_str()), ("xxx!", "z!"));
 }
 

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
-use windlass_engine::{AgentSpec, ClaimRequest, CrashPoints, Engine, Enqueue, Enqueued, Parts, Roster, Settings, ToolResult};
+use windlass_engine::{AgentSpec, ClaimRequest, CrashPoints, Engine, Enqueue, Enqueued, Parts, AgentCatalog, Settings, ToolResult};
 use windlass_kernel::{AgentKey, AgentName, Budgets, CallNumber, ItemKind, PolicyName, RunId, TaskStatus, content};
 use windlass_ports::{
     CallStatus, CallView, Clock, Doorbell, HeadView, Item, JournalEntry, Lineage, Meter, ModelRequest, NoMeter, NodeId, Publisher, RunView,
@@ -139,7 +139,7 @@ impl Stage {
             views: self.data.clone(),
             node: NodeId(node),
             models: Arc::new(model::Only(self.model.clone())),
-            roster: Roster::new(self.agents.clone(), tools::services(), vec![self.tools.clone()]),
+            roster: AgentCatalog::new(self.agents.clone(), tools::services(), vec![self.tools.clone()]),
             servers: None,
             doorbell: self.bell.clone().map(|bell| bell as Arc<dyn Doorbell>),
             bells: None,

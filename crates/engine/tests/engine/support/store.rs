@@ -8,7 +8,7 @@ use std::sync::{
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, Event, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgedPage, AgedScan, Announcement, CallClaim, ClaimedCall, Commit, CommitKind, Committed, ConversationChange, Conversed, Day,
+    Abandoned, AgedPage, AgedScan, DeltaBatch, CallClaim, ClaimedCall, Commit, CommitKind, Committed, ConversationChange, Conversed, Day,
     Enqueued, GivenUp, Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
     ReaderRecord, RunUsage, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn,
 };
@@ -158,10 +158,10 @@ impl Store for Faulty {
         if done.is_ok() && self.take(|faults| &mut faults.lose_answers) { Err(unavailable()) } else { done }
     }
 
-    async fn announce(&self, batch: Announcement) -> Result<(), StoreError> {
+    async fn append_deltas(&self, batch: DeltaBatch) -> Result<(), StoreError> {
         self.up()?;
         self.wrote("announce");
-        self.inner.announce(batch).await
+        self.inner.append_deltas(batch).await
     }
 
     async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {

@@ -6,7 +6,7 @@ use crate::{
     conformance::fixtures::{agent, delta_batch},
     rows::{HeadRow, Reads, Rows},
     sqlite::statements::Manifests,
-    verbs::{announce, join_deltas},
+    verbs::{append_deltas, join_deltas},
 };
 
 fn run(number: u8) -> RunId {
@@ -30,7 +30,7 @@ fn active(number: u8) -> HeadRow {
 }
 
 fn append(rows: &mut SqliteRows, number: u8, first: u32) -> Result<()> {
-    announce(rows, &delta_batch(&agent(&number.to_string()), run(number), 1, first, &["x"]))
+    append_deltas(rows, &delta_batch(&agent(&number.to_string()), run(number), 1, first, &["x"]))
 }
 
 fn commit(rows: &mut SqliteRows, verb: impl FnOnce(&mut SqliteRows)) {
@@ -105,14 +105,14 @@ fn a_fence_that_was_rolled_back_has_no_effect() {
     rows.begin().unwrap();
     assert!(rows.update_head(&key, &before, &after).unwrap());
     assert!(matches!(append(&mut rows, 0, 1), Err(StoreError::Fenced)));
-    announce(&mut rows, &delta_batch(&key, run(0), 2, 1, &["y"])).unwrap();
+    append_deltas(&mut rows, &delta_batch(&key, run(0), 2, 1, &["y"])).unwrap();
     rows.roll_back();
-    assert!(matches!(announce(&mut rows, &delta_batch(&key, run(0), 2, 1, &["y"])), Err(StoreError::Fenced)));
+    assert!(matches!(append_deltas(&mut rows, &delta_batch(&key, run(0), 2, 1, &["y"])), Err(StoreError::Fenced)));
     commit(&mut rows, |rows| append(rows, 0, 1).unwrap());
     commit(&mut rows, |rows| assert!(rows.update_head(&key, &before, &after).unwrap()));
     assert!(matches!(append(&mut rows, 0, 2), Err(StoreError::Fenced)));
     commit(&mut rows, |rows| assert!(rows.delete_head(&key, &after).unwrap()));
-    assert!(matches!(announce(&mut rows, &delta_batch(&key, run(0), 2, 2, &["y"])), Err(StoreError::Fenced)));
+    assert!(matches!(append_deltas(&mut rows, &delta_batch(&key, run(0), 2, 2, &["y"])), Err(StoreError::Fenced)));
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Deltas: text of the model is stored before readers see it, with the lengths of the chunks in which they see it.
 
 use windlass_kernel::{ChunkLengths, StreamedText};
-use windlass_ports::{Announcement, StoreError};
+use windlass_ports::{DeltaBatch, StoreError};
 
 use crate::rows::{Announces, DeltaRow, Result};
 
 /// Stores a batch of deltas if the run is active under their epoch. The same batch again changes nothing.
-pub(crate) fn announce<R: Announces + ?Sized>(rows: &mut R, batch: &Announcement) -> Result<()> {
+pub(crate) fn append_deltas<R: Announces + ?Sized>(rows: &mut R, batch: &DeltaBatch) -> Result<()> {
     check_chunks(batch)?;
     if !rows.is_active(&batch.agent, batch.run, batch.epoch)? {
         return Err(StoreError::Fenced);
@@ -21,7 +21,7 @@ pub(crate) fn announce<R: Announces + ?Sized>(rows: &mut R, batch: &Announcement
 }
 
 /// Checks that the chunks have the length of the text, because the stored text is divided by them when it is read.
-pub(crate) fn check_chunks(batch: &Announcement) -> Result<()> {
+pub(crate) fn check_chunks(batch: &DeltaBatch) -> Result<()> {
     let mut rest = batch.text.as_str();
     for length in &batch.pieces.0 {
         let Some((_, behind)) = rest.split_at_checked(*length as usize) else { return Err(misfit(batch)) };
@@ -31,7 +31,7 @@ pub(crate) fn check_chunks(batch: &Announcement) -> Result<()> {
 }
 
 /// Checks whether a batch is stored already, as it is after a lost answer.
-pub(crate) fn check_same(stored: &StreamedText, batch: &Announcement) -> Result<()> {
+pub(crate) fn check_same(stored: &StreamedText, batch: &DeltaBatch) -> Result<()> {
     let (first, count) = (batch.first as usize, batch.pieces.0.len());
     let is_same = stored.chunks.0.get(first..first + count).is_some_and(|pieces| {
         let before = ChunkLengths(stored.chunks.0[..first].to_vec()).bytes();
@@ -40,7 +40,7 @@ pub(crate) fn check_same(stored: &StreamedText, batch: &Announcement) -> Result<
     if is_same { Ok(()) } else { Err(misfit(batch)) }
 }
 
-fn misfit(batch: &Announcement) -> StoreError {
+fn misfit(batch: &DeltaBatch) -> StoreError {
     StoreError::Corrupt(format!("words of {} from piece {} on do not fit what was announced", batch.run, batch.first))
 }
 
