@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use uuid::Uuid;
-use windlass_engine::{CrashPoints, Engine, Enqueue, Parts, AgentCatalog, Settings};
+use windlass_engine::{AgentCatalog, CrashPoints, Engine, Enqueue, Parts, Settings};
 use windlass_kernel::{
     AfterExecution, AgentKey, Budgets, EffectClass, ItemKind, PolicyName, Route, RunId, Tenant, Timestamp, ToolSpec, content,
 };
@@ -99,7 +99,11 @@ fn start(
         views,
         store,
         models: Arc::new(OneModel(model)),
-        roster: AgentCatalog::new(BTreeMap::from([("long".into(), long)]), BTreeMap::from([(external.name.clone(), external)]), vec![executor]),
+        roster: AgentCatalog::new(
+            BTreeMap::from([("long".into(), long)]),
+            BTreeMap::from([(external.name.clone(), external)]),
+            vec![executor],
+        ),
         servers: None,
         doorbell: None,
         bells: None,

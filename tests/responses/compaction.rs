@@ -198,7 +198,8 @@ async fn a_request_for_a_compaction_is_checked_like_any_other() {
     assert_eq!(unknown, expected("previous_response_not_found", "previous_response_id"));
     let answer = server.post_bytes(PATH, b"{".to_vec()).await;
     assert_eq!((answer.status, answer.code()), (400, "invalid_json"));
-    let unknown = server.send(server.request(Method::POST, PATH).bearer_auth("unknown").json(&json!({ "model": "m", "input": "hi" }))).await;
+    let unknown =
+        server.send(server.request(Method::POST, PATH).bearer_auth("unknown").json(&json!({ "model": "m", "input": "hi" }))).await;
     assert_eq!((unknown.status, unknown.code()), (401, "invalid_api_key"));
     assert_eq!(model.asked().len(), 0, "no model was asked");
 }

@@ -80,7 +80,7 @@ fn numbers_of(mut name: &str) -> Vec<String> {
 /// What is wrong with the requirement numbers at the beginning of a name, if anything: `a_018_…` is one, `a_18_…` and `a_999_…` are none.
 fn fault_of_numbers(mut name: &str) -> Option<String> {
     while let Some((letter, rest)) = name.split_once('_') {
-        let Some((digits, rest)) = rest.split_once('_') else { return None };
+        let (digits, rest) = rest.split_once('_')?;
         if letter.len() != 1 || digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }

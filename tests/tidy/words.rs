@@ -150,9 +150,11 @@ fn a_type_has_a_name_of_its_own_in_its_crate() {
     let mut places: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for (path, text) in sources(&root().join("crates")) {
         let path = path.strip_prefix(root()).expect("a file of the workspace").to_string_lossy().into_owned();
-        let Some((crate_, "src")) = path.strip_prefix("crates/").and_then(|rest| rest.split_once('/')).map(|(name, rest)| {
-            (name.to_owned(), rest.split('/').next().unwrap_or_default())
-        }) else {
+        let Some((crate_, "src")) = path
+            .strip_prefix("crates/")
+            .and_then(|rest| rest.split_once('/'))
+            .map(|(name, rest)| (name.to_owned(), rest.split('/').next().unwrap_or_default()))
+        else {
             continue;
         };
         for line in text.lines() {
@@ -166,7 +168,9 @@ fn a_type_has_a_name_of_its_own_in_its_crate() {
     assert!(places.len() > 500, "types are found");
     let twice: Vec<String> = places
         .iter()
-        .filter(|((crate_, name), files)| files.len() > 1 && !PARALLEL.iter().any(|(of, names)| crate_ == of && names.contains(&name.as_str())))
+        .filter(|((crate_, name), files)| {
+            files.len() > 1 && !PARALLEL.iter().any(|(of, names)| crate_ == of && names.contains(&name.as_str()))
+        })
         .map(|((crate_, name), files)| format!("{crate_}: {name} in {}", files.join(", ")))
         .collect();
     assert!(twice.is_empty(), "types with the name of another type of their crate:\n{}", twice.join("\n"));

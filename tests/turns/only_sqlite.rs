@@ -1,9 +1,9 @@
 //! Tests for SQLite only: every other test of the turn machine runs on both stores. These show no numbered requirement.
 //!
 //! - A second server on the same folder is refused, because a file has one server. On PostgreSQL a second one is allowed
-//! (`tests/nats/bells.rs`).
+//!   (`tests/nats/bells.rs`).
 //! - A database of a newer version stays unchanged to the last byte. The files of PostgreSQL are not ours;
-//! `tests/turns_postgres/only_postgres.rs` shows that its rows stay unchanged.
+//!   `tests/turns_postgres/only_postgres.rs` shows that its rows stay unchanged.
 
 use std::{
     collections::BTreeMap,

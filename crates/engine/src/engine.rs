@@ -19,7 +19,7 @@ use crate::{
     bells,
     crash::CrashPoints,
     fair_semaphore::FairSemaphores,
-    journal_cache::{JournalCaches, JournalCache},
+    journal_cache::{JournalCache, JournalCaches},
     keys,
     lease::{self, Lease},
     publish,

@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 use windlass_kernel::{AgentKey, ChunkLengths, Epoch, FailureCause, Reply, RunId, StreamedText, content::Reasoning};
-use windlass_ports::{DeltaBatch, Clock, CommitKind, ModelError, ModelEvent, ModelStream, Retry, StoreError};
+use windlass_ports::{Clock, CommitKind, DeltaBatch, ModelError, ModelEvent, ModelStream, Retry, StoreError};
 
 use crate::{
     engine::Inner,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use windlass_kernel::{Epoch, Event, ItemId, NewItem, Run, RunId, apply};
-use windlass_ports::{Commit, Item, JournalEntry, NewRun, JournalRecord};
+use windlass_ports::{Commit, Item, JournalEntry, JournalRecord, NewRun};
 
 /// The limits of one run's cache: entries, and bytes of their content. Older entries are in the store.
 const RECORDS_MAX: usize = 64;

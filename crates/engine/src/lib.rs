@@ -63,7 +63,7 @@ pub use readers::{JoinGuard, ReaderGuard, Unread};
 pub use repeats::RetryMark;
 pub use respond::{Begun, DeferredCalls, Respond, Responded};
 pub use retention::{AgedErasure, Retention, erase_aged};
-pub use roster::{AgentSpec, AgentCatalog, Excess};
+pub use roster::{AgentCatalog, AgentSpec, Excess};
 pub use settings::Settings;
 pub use tools::ClaimRequest;
 pub use watch::Watch;

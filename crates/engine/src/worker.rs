@@ -8,13 +8,14 @@ mod active_run;
 mod catch_up;
 mod observe;
 mod pending_message;
+mod resolve;
 
 use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use windlass_kernel::{AgentKey, Event, Input, RunId, Timestamp, ToolName};
-use windlass_ports::{Commit, CommitKind, Committed, Enqueued, Guard, HeadView, NewRun, JournalRecord, StoreError};
+use windlass_ports::{Commit, CommitKind, Committed, Enqueued, Guard, HeadView, JournalRecord, NewRun, StoreError};
 
 use crate::{
     api::EngineError,

@@ -43,10 +43,12 @@ pub use retention::{AGENTS_NOTE_BYTES_MAX, AgedPage, AgedScan, Cutoffs};
 pub use sealing::{CanaryKey, SealKeys, Sealing};
 pub use servers::{DeclaredServer, OfferedTool, ServerError, ToolServers};
 pub use store::{
-    Abandoned, DeltaBatch, CallChange, CallClaim, ClaimedCall, Commit, Committed, GivenUp, Guard, Head, KeptAnswer, Loaded, LoadedRun,
+    Abandoned, CallChange, CallClaim, ClaimedCall, Commit, Committed, DeltaBatch, GivenUp, Guard, Head, KeptAnswer, Loaded, LoadedRun,
     Message, MessageId, NewCall, NewMessage, NodeId, OutboxRow, RequestKey, Store, StoreError, Withdrawn,
 };
 pub use tenant::{TenantCursor, TenantErasure};
 pub use usage::{Day, ItemBytes, ItemScan, RunUsage, UsageGroup, UsageKey, UsageQuery, UsageRow, UsageSums};
-pub use views::{BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, Page, JournalRecord, RunStatus, RunView, StoreTotals, Views};
+pub use views::{
+    BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, JournalRecord, Page, RunStatus, RunView, StoreTotals, Views,
+};
 pub use world::{Clock, Ids};

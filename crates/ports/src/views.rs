@@ -53,7 +53,13 @@ pub trait Views: Send + Sync {
     /// A run's journal from event number `from` on.
     async fn journal(&self, tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Result<Vec<JournalEntry>, StoreError>;
     /// The events that came after the state `so_far`, with the content that belongs to them, at most `limit`.
-    async fn journal_records(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<JournalRecord>, StoreError>;
+    async fn journal_records(
+        &self,
+        tenant: &Tenant,
+        run: RunId,
+        so_far: Option<Run>,
+        limit: usize,
+    ) -> Result<Vec<JournalRecord>, StoreError>;
     /// A run's calls from number `from` on.
     async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError>;
     /// An item with its content.

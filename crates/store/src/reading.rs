@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use windlass_kernel::{AgentKey, BoxId, Budgets, CallNumber, Event, ItemId, Manifest, Phase, Run, RunId, StreamedText, Tenant, apply};
 use windlass_ports::{
-    BoxView, CallView, Head, HeadView, InboxView, Item, JournalEntry, KeptAnswer, Lineage, Loaded, LoadedRun, Message, MessageId, Page,
-    JournalRecord, RunView, StoreError, codec,
+    BoxView, CallView, Head, HeadView, InboxView, Item, JournalEntry, JournalRecord, KeptAnswer, Lineage, Loaded, LoadedRun, Message,
+    MessageId, Page, RunView, StoreError, codec,
 };
 
 use crate::{
@@ -153,7 +153,7 @@ pub(crate) fn inheriting_run<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: 
     Ok(rows.inheriting_run(tenant, run)?.map(|taker| taker.run))
 }
 
-pub(crate) fn announced<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Result<StreamedText> {
+pub(crate) fn streamed_text<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, run: RunId) -> Result<StreamedText> {
     if !is_run_of(rows, tenant, run)? {
         return Ok(StreamedText::default());
     }

@@ -1,7 +1,7 @@
 //! All stores without a server process pass the whole suite.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, like tests")]
 
-use windlass_store::{MemoryStore, TieredStore, SqliteStore, StoreOptions, conformance::Subject};
+use windlass_store::{MemoryStore, SqliteStore, StoreOptions, TieredStore, conformance::Subject};
 
 mod memory {
     use super::*;

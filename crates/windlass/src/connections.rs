@@ -112,7 +112,13 @@ struct ConnectionProtocol {
 
 /// Serves an accepted connection, after the TLS handshake if there is one. A handshake that fails, exceeds its time limit or is interrupted
 /// by a stop ends the connection.
-async fn serve_accepted(protocol: ConnectionProtocol, stream: TcpStream, peer: SocketAddr, router: Router, mut stopping: watch::Receiver<()>) {
+async fn serve_accepted(
+    protocol: ConnectionProtocol,
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    mut stopping: watch::Receiver<()>,
+) {
     let Some(tls) = protocol.tls else {
         return serve_connection(protocol.http, stream, peer, router, stopping).await;
     };

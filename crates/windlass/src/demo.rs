@@ -63,7 +63,13 @@ async fn run_demo() -> anyhow::Result<()> {
 }
 
 /// The steps of the demo, while the tool service runs.
-async fn run_steps(printer: &mut Printer, api: &Api, service: &Service<'_>, mut server: DemoServer, folder: &TempDir) -> anyhow::Result<()> {
+async fn run_steps(
+    printer: &mut Printer,
+    api: &Api,
+    service: &Service<'_>,
+    mut server: DemoServer,
+    folder: &TempDir,
+) -> anyhow::Result<()> {
     let mut follower = Follower::default();
     ask(printer, api, &mut follower).await.map_err(|error| beside_log(&error, &server))?;
     let broken_off = kill(printer, &mut server, &mut follower).await?;

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use anyhow::Context;
 use tokio::net::TcpListener;
 use windlass_doors::{Configured, DoorState, Hosts, InboxIds, Limits as DoorLimits, Metrics, ResponsesSettings};
-use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, AgentCatalog, Settings};
+use windlass_engine::{AgentCatalog, AgentSpec, CrashPoints, Engine, Parts, Settings};
 use windlass_kernel::{Route, ToolName, ToolSpec};
 use windlass_models::{Anthropic, Entry, OpenAiChat, OpenAiResponses, Registry, RemoteConfig, Scripted};
 use windlass_ports::{Admission, Clock, ContextSize, Meter, Model};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use windlass_ports::{Clock, Meter, NodeId, SealKeys, Store, Views};
-use windlass_store::{TieredStore, PostgresStore, PostgresViews, SqliteStore, SqliteViews, StoreOptions};
+use windlass_store::{PostgresStore, PostgresViews, SqliteStore, SqliteViews, StoreOptions, TieredStore};
 
 use crate::{config::Place, world::SystemClock};
 

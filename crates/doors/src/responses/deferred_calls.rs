@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use serde_json::Value;
-use windlass_engine::{EngineError, DeferredCalls, Respond, Responded};
+use windlass_engine::{DeferredCalls, EngineError, Respond, Responded};
 use windlass_kernel::{BoxRange, CallKey, CallNumber, EndReason, ItemKind, Phase, RequestedCall, Route, RunId, ToolChoice, content};
 use windlass_ports::{Item, RunStatus, RunView};
 

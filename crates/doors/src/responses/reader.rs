@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_engine::{Engine, StreamedChunks, JournalCache, Watch};
+use windlass_engine::{Engine, JournalCache, StreamedChunks, Watch};
 use windlass_kernel::{AgentKey, Manifest, RunId, Timestamp};
 use windlass_ports::{JournalRecord, RunView, StoreError};
 
@@ -110,7 +110,8 @@ impl Reader {
         }
         self.is_up_to_date = false;
         tracing::trace!(run = %self.projection.id, from = next, "the store is asked for what happened");
-        let found = self.engine.views().journal_records(&self.agent.tenant, self.projection.id, self.projection.run.clone(), EVENTS_PAGE).await?;
+        let found =
+            self.engine.views().journal_records(&self.agent.tenant, self.projection.id, self.projection.run.clone(), EVENTS_PAGE).await?;
         // Every run that was not erased has a first event.
         if found.is_empty() && next == 0 { Err(ReadError::Gone) } else { Ok(found) }
     }

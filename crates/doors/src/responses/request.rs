@@ -230,8 +230,12 @@ impl RequestLimits {
     /// Reads them from the `windlass` object, which other servers ignore. If `max_turns` is given there and at the top level, the lower one
     /// applies.
     fn read(body: &Object<'_, '_>) -> Result<Self, WireError> {
-        let mut limits =
-            RequestLimits { max_turns: whole_u32(body, "max_turns", TURNS_MAX)?, budget_tokens: None, budget_wall_ms: None, tools: Vec::new() };
+        let mut limits = RequestLimits {
+            max_turns: whole_u32(body, "max_turns", TURNS_MAX)?,
+            budget_tokens: None,
+            budget_wall_ms: None,
+            tools: Vec::new(),
+        };
         let Some(value) = body.given("windlass") else { return Ok(limits) };
         let at = body.at("windlass");
         let own = Object::of(value, &at)?;

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tower::ServiceExt;
 use windlass_doors::{Configured, DoorState, Limits, Metrics, PeerRules, Scope, Token, Tokens, router};
-use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, AgentCatalog, Settings};
+use windlass_engine::{AgentCatalog, AgentSpec, CrashPoints, Engine, Parts, Settings};
 use windlass_kernel::{
     AfterExecution, AgentKey, AgentName, Budgets, EffectClass, PolicyName, Route, Tenant, Timestamp, ToolName, ToolSpec,
 };

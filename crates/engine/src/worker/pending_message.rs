@@ -1,12 +1,12 @@
 //! Messages on their way through a worker: drafted into a commit, or resolved outside of one.
 
 use windlass_kernel::{
-    Decision, Epoch, Failure, FailureCause, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Spent,
-    StreamedText, TaskStatus, Tenant, Timestamp,
+    Decision, Failure, FailureCause, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Spent, StreamedText,
+    TaskStatus, Tenant, Timestamp,
 };
-use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry, RunStatus, StoreError, Withdrawn};
+use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry};
 
-use super::{Advanced, Worker, active_run::ActiveRun, observe::Observed};
+use super::active_run::ActiveRun;
 use crate::{
     api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict},
     draft::Draft,
@@ -18,7 +18,7 @@ use crate::{
 
 /// A message that waits to be part of a commit, and its progress.
 pub(super) struct PendingMessage {
-    message: Option<WorkerMessage>,
+    pub(super) message: Option<WorkerMessage>,
     is_drafted: bool,
     has_message: bool,
 }
@@ -94,7 +94,7 @@ impl PendingMessage {
     }
 
     /// The idempotency key of the request, if it has one.
-    fn key(&self) -> Option<&RequestKey> {
+    pub fn key(&self) -> Option<&RequestKey> {
         match self.message.as_ref()? {
             WorkerMessage::Report(result, _) => result.key.as_ref(),
             WorkerMessage::Stop(stop, _) => stop.key.as_ref(),
@@ -410,7 +410,7 @@ fn is_structured(manifest: &windlass_kernel::Manifest) -> bool {
     matches!(format, Some("json_schema" | "json_object"))
 }
 
-fn stop_message(stop: &Stop) -> NewMessage {
+pub(super) fn stop_message(stop: &Stop) -> NewMessage {
     NewMessage {
         kind: MessageKind::Stop,
         call: None,
@@ -420,93 +420,5 @@ fn stop_message(stop: &Stop) -> NewMessage {
         source: stop.source.clone(),
         reason: Some(stop.reason.clone()),
         key: stop.key.clone(),
-    }
-}
-
-impl Worker {
-    /// Resolves messages that are not about the active run or no longer fit its state. Each gets its answer here, without a commit of the
-    /// active run.
-    pub(super) async fn resolve_outside_commit(&mut self, pending: &mut Vec<PendingMessage>) -> Result<Advanced, StoreError> {
-        self.resolve_answered(pending).await?;
-        let mut more = Advanced::Done;
-        for message in pending.iter_mut() {
-            let reply = match &message.message {
-                Some(WorkerMessage::Report(result, _)) => match self.inner.record((**result).clone()).await {
-                    Ok(reported) => {
-                        // The result may wait in the inbox now. The next load applies it, or records it as ignored.
-                        self.active.forget_run();
-                        more = Advanced::MoreToDo;
-                        Reply::Reported(reported)
-                    }
-                    Err(EngineError::Store(error)) => return Err(error),
-                    Err(error) => Reply::Refused(error),
-                },
-                Some(WorkerMessage::Stop(stop, _)) => match self.stop_queued(stop).await? {
-                    Some(stopped) => Reply::Stopped(stopped),
-                    None => {
-                        self.active.forget_run();
-                        more = Advanced::MoreToDo;
-                        continue;
-                    }
-                },
-                Some(WorkerMessage::Reconcile(..)) => Reply::Refused(EngineError::NotParked),
-                Some(
-                    WorkerMessage::CheckStore
-                    | WorkerMessage::Enqueue(..)
-                    | WorkerMessage::Heartbeat(..)
-                    | WorkerMessage::Reasoned(_)
-                    | WorkerMessage::ModelDone(_)
-                    | WorkerMessage::ToolDone(_),
-                )
-                | None => Reply::Committed(None),
-            };
-            message.resolve(reply);
-        }
-        pending.retain(|message| !message.is_resolved());
-        Ok(more)
-    }
-
-    /// Resolves messages whose request this or another process answered since they were received.
-    pub(super) async fn resolve_answered(&self, pending: &mut Vec<PendingMessage>) -> Result<(), StoreError> {
-        for message in pending.iter_mut() {
-            let Some(key) = message.key().cloned() else { continue };
-            match self.inner.answered(&self.agent.tenant, Some(&key)).await {
-                Ok(None) => {}
-                Ok(Some(kept)) => message.resolve(Reply::Answered(kept)),
-                Err(EngineError::Store(error)) => return Err(error),
-                Err(error) => message.resolve(Reply::Refused(error)),
-            }
-        }
-        pending.retain(|message| !message.is_resolved());
-        Ok(())
-    }
-
-    /// Ends a run that is queued. Returns `None` if the run is active by now.
-    async fn stop_queued(&self, stop: &Stop) -> Result<Option<Stopped>, StoreError> {
-        let Some(view) = self.inner.views.run(&self.agent.tenant, stop.run).await? else {
-            return Ok(Some(Stopped::Before));
-        };
-        match view.status {
-            RunStatus::Ended => Ok(Some(Stopped::Before)),
-            RunStatus::Active => Ok(None),
-            RunStatus::Queued => {
-                let now = self.inner.clock.now();
-                let mut draft = Draft::new(&view.state);
-                draft.messages.push(stop_message(stop));
-                let stopped = Input::Stopped { reason: stop.reason.clone(), streamed: StreamedText::default() };
-                draft.step(&view.manifest, stopped, now, self.inner.ids.as_ref());
-                let commit = draft.into_commit(stop.run, None, self.inner.node, now);
-                self.inner.crash.before_commit(commit.kind);
-                let (kind, state) = (commit.kind, commit.state.clone());
-                let outcome = self.inner.store.withdraw(self.agent.clone(), commit).await?;
-                self.inner.crash.after_commit(kind);
-                if outcome == Withdrawn::Done {
-                    let epoch = view.epoch.unwrap_or(Epoch(0));
-                    Observed { inner: &self.inner, agent: &self.agent, run: stop.run, epoch }.ended(&state, now);
-                }
-                self.notify_watchers(true);
-                Ok((outcome == Withdrawn::Done).then_some(Stopped::Now))
-            }
-        }
     }
 }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 use uuid::Uuid;
 use windlass_doors::{DoorState, Limits, Scope, Token, Tokens, router};
-use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, AgentCatalog, Settings};
+use windlass_engine::{AgentCatalog, AgentSpec, CrashPoints, Engine, Parts, Settings};
 use windlass_kernel::{AfterExecution, AgentName, Budgets, EffectClass, PolicyName, Route, Timestamp, ToolName, ToolSpec};
 use windlass_models::{Entry, Registry, Scripted};
 use windlass_ports::{Clock, Ids};

@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
-use windlass_engine::{AgentSpec, CrashPoints, Engine, Parts, AgentCatalog, Settings};
+use windlass_engine::{AgentCatalog, AgentSpec, CrashPoints, Engine, Parts, Settings};
 use windlass_kernel::{AgentName, Budgets, PolicyName, Timestamp};
 use windlass_ports::{Clock, Doorbell, Ids, NodeId, Ring};
 

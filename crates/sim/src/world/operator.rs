@@ -25,7 +25,7 @@ async fn look(world: Arc<World>) {
             let runs = world.checks.lock().runs_of(&agent);
             for run in runs {
                 let Some(state) = world.checks.lock().state_of(run) else { continue };
-                if let Some(verdict) = decide(&world, &state) {
+                if let Some(verdict) = choose_verdict(&world, &state) {
                     decide(&world, &agent, run, verdict).await;
                 }
             }
@@ -33,7 +33,7 @@ async fn look(world: Arc<World>) {
     }
 }
 
-fn decide(world: &World, state: &Run) -> Option<Verdict> {
+fn choose_verdict(world: &World, state: &Run) -> Option<Verdict> {
     if state.has_ended() {
         return None;
     }

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use tokio::{sync::oneshot, time::Instant};
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, Epoch, RunId, Seq, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgedPage, AgedScan, DeltaBatch, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued,
+    Abandoned, AgedPage, AgedScan, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, DeltaBatch, Enqueued,
     GivenUp, Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, ReaderRecord,
     RunUsage, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn,
 };

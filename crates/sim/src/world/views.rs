@@ -5,7 +5,7 @@ use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant};
 use windlass_ports::{
     AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
-    KeptAnswer, OpenRequest, Page, Part, JournalRecord, RequestHash, RunPage, RunScan, RunView, StoreError, UsageGroup, UsageQuery, Views,
+    JournalRecord, KeptAnswer, OpenRequest, Page, Part, RequestHash, RunPage, RunScan, RunView, StoreError, UsageGroup, UsageQuery, Views,
 };
 
 use super::store::SimStore;
@@ -88,7 +88,13 @@ impl Views for SimStore {
         self.read(self.data().journal(tenant, run, from, limit)).await
     }
 
-    async fn journal_records(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<JournalRecord>, StoreError> {
+    async fn journal_records(
+        &self,
+        tenant: &Tenant,
+        run: RunId,
+        so_far: Option<Run>,
+        limit: usize,
+    ) -> Result<Vec<JournalRecord>, StoreError> {
         self.read(self.data().journal_records(tenant, run, so_far, limit)).await
     }
 

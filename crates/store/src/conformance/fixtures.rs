@@ -11,9 +11,8 @@ use windlass_kernel::{
     RunId, SpanId, TaskStatus, Tenant, Timestamp, ToolSpec, Transition, apply, content, step,
 };
 use windlass_ports::{
-    Admission, DeltaBatch, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, ContextSize, Enqueued, Guard, Lineage,
-    Loaded, Message, MessageKind, NewBox, NewCall, NewMessage, NewPack, NewReport, NewRun, NodeId, PinnedManifest, StoreError, Taken,
-    codec,
+    Admission, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, ContextSize, DeltaBatch, Enqueued, Guard, Lineage, Loaded,
+    Message, MessageKind, NewBox, NewCall, NewMessage, NewPack, NewReport, NewRun, NodeId, PinnedManifest, StoreError, Taken, codec,
 };
 
 use super::Full;

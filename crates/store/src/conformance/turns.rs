@@ -108,7 +108,11 @@ pub async fn calls_are_inherited_by_one_run(store: Arc<dyn Full>) {
     assert!(matches!(store.enqueue(first.clone()).await.unwrap(), Enqueued::Duplicate { run, .. } if run == first.run));
     assert!(matches!(store.enqueue(taking(agent("c"), Some("key"))).await.unwrap(), Enqueued::Duplicate { run, .. } if run == first.run));
     kit.advance(&agent("b"), final_reply("done"), START).await;
-    assert_eq!(store.enqueue(taking(agent("b"), None)).await.unwrap(), Enqueued::AlreadyInherited { by: first.run }, "also when it is over");
+    assert_eq!(
+        store.enqueue(taking(agent("b"), None)).await.unwrap(),
+        Enqueued::AlreadyInherited { by: first.run },
+        "also when it is over"
+    );
     let mut again = kit.new_run(&agent("c"), START);
     again.dedupe = Some("other key".into());
     assert!(matches!(store.enqueue(again).await.unwrap(), Enqueued::Dispatched { .. }), "a refused request used no key");

@@ -20,11 +20,11 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgedPage, AgedScan, AgentSummary, DeltaBatch, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize,
-    ConversationChange, ConversationView, Conversed, Day, Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes, ItemScan,
-    JournalEntry, KeptAnswer, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page,
-    Part, JournalRecord, ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView, Store, StoreError, Taken, TenantCursor, TenantErasure,
-    UsageGroup, UsageQuery, UsageRow, Views, Withdrawn,
+    Abandoned, AgedPage, AgedScan, AgentSummary, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize,
+    ConversationChange, ConversationView, Conversed, Day, DeltaBatch, Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes,
+    ItemScan, JournalEntry, JournalRecord, KeptAnswer, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest,
+    OutboxRow, Packed, Page, Part, ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView, Store, StoreError, Taken, TenantCursor,
+    TenantErasure, UsageGroup, UsageQuery, UsageRow, Views, Withdrawn,
 };
 
 use crate::{
@@ -281,7 +281,13 @@ impl Views for MemoryStore {
         self.read(|rows| reading::journal(rows, tenant, run, from, limit))
     }
 
-    async fn journal_records(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<JournalRecord>, StoreError> {
+    async fn journal_records(
+        &self,
+        tenant: &Tenant,
+        run: RunId,
+        so_far: Option<Run>,
+        limit: usize,
+    ) -> Result<Vec<JournalRecord>, StoreError> {
         self.read(|rows| reading::journal_records(rows, tenant, run, so_far, limit))
     }
 

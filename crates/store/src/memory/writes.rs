@@ -8,7 +8,7 @@ use windlass_kernel::{
     AgentKey, BoxId, CallNumber, ConversationId, Epoch, ItemId, Manifest, NewItem, RunId, Seq, Tenant, Timestamp, ToolName,
 };
 use windlass_ports::{
-    DeltaBatch, CallStatus, Guard, MessageId, MessageKind, MessageStatus, NodeId, OpenRequest, OutboxRow, Part, PinnedManifest,
+    CallStatus, DeltaBatch, Guard, MessageId, MessageKind, MessageStatus, NodeId, OpenRequest, OutboxRow, Part, PinnedManifest,
     RequestHash, RunStatus, UsageKey, UsageSums, codec,
 };
 

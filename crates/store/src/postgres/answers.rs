@@ -22,7 +22,7 @@ pub(super) async fn rows(session: &Session, kind: Vec<Question>) -> Answered {
         }
     }
     let found = keyed(session, &session.statements.answers, &[&tenants, &keys], kind.len(), Columns::answer).await?;
-    first(kind, found, |row| Answer::RecordedAnswer(row.map(Box::new)))
+    first(kind, found, |row| Answer::Recorded(row.map(Box::new)))
 }
 
 impl AnswerReads for TransactionOverlay<'_> {

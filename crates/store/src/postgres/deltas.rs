@@ -58,7 +58,10 @@ impl Deltas {
 
 /// All waiting batches, by agent, because all servers lock heads in that order. There is at most one batch per agent, because a statement
 /// does not see its own writes; the others come with the next statement.
-async fn next_batch(waiting: &mut mpsc::Receiver<DeltaRequest>, later: &mut VecDeque<DeltaRequest>) -> Option<BTreeMap<AgentKey, DeltaRequest>> {
+async fn next_batch(
+    waiting: &mut mpsc::Receiver<DeltaRequest>,
+    later: &mut VecDeque<DeltaRequest>,
+) -> Option<BTreeMap<AgentKey, DeltaRequest>> {
     let mut batch = BTreeMap::new();
     let mut put = |request: DeltaRequest, later: &mut VecDeque<DeltaRequest>| {
         if batch.len() == BATCH_MAX || batch.contains_key(&request.deltas.agent) {

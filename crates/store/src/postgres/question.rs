@@ -82,7 +82,7 @@ pub(super) enum Answer {
     Outbox(Vec<OutboxRow>),
     Conversation(Option<Box<ConversationRow>>),
     Parts(Vec<Part>),
-    RecordedAnswer(Option<Box<AnswerRow>>),
+    Recorded(Option<Box<AnswerRow>>),
     Requests(Vec<OpenRequest>),
     Runs(Vec<RunRow>),
     AgentNames(Vec<AgentSummary>),
@@ -123,7 +123,7 @@ taking! {
     outbox: Outbox => Vec<OutboxRow>;
     conversation: Conversation => Option<Box<ConversationRow>>;
     parts: Parts => Vec<Part>;
-    recorded_answer: RecordedAnswer => Option<Box<AnswerRow>>;
+    recorded_answer: Recorded => Option<Box<AnswerRow>>;
     requests: Requests => Vec<OpenRequest>;
     runs: Runs => Vec<RunRow>;
     agent_names: AgentNames => Vec<AgentSummary>;

@@ -6,8 +6,8 @@ use futures_util::future::join_all;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant};
 use windlass_ports::{
     AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
-    KeptAnswer, OpenRequest, Page, Part, JournalRecord, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup, UsageQuery,
-    Views,
+    JournalRecord, KeptAnswer, OpenRequest, Page, Part, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup,
+    UsageQuery, Views,
 };
 
 use super::{
@@ -109,7 +109,13 @@ macro_rules! views_over_readers {
                 self.readers.read(|rows| reading::journal(rows, tenant, run, from, limit)).await
             }
 
-            async fn journal_records(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<JournalRecord>, StoreError> {
+            async fn journal_records(
+                &self,
+                tenant: &Tenant,
+                run: RunId,
+                so_far: Option<Run>,
+                limit: usize,
+            ) -> Result<Vec<JournalRecord>, StoreError> {
                 self.readers.read(|rows| reading::journal_records(rows, tenant, run, so_far.clone(), limit)).await
             }
 

@@ -31,7 +31,7 @@ use std::{path::Path, sync::Arc};
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgedPage, AgedScan, DeltaBatch, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, Enqueued,
+    Abandoned, AgedPage, AgedScan, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, DeltaBatch, Enqueued,
     GivenUp, Guard, Loaded, LostRequest, MessageId, Meter, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
     ReaderRecord, RunUsage, SealKeys, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn,
 };

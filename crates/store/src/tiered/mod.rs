@@ -13,8 +13,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgedPage, AgedScan, DeltaBatch, CallClaim, ClaimedCall, Commit, Committed, ContextSize, ConversationChange, Conversed,
-    Day, Enqueued, GivenUp, Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
+    Abandoned, AgedPage, AgedScan, CallClaim, ClaimedCall, Commit, Committed, ContextSize, ConversationChange, Conversed, Day, DeltaBatch,
+    Enqueued, GivenUp, Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
     ReaderRecord, RunUsage, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Views, Withdrawn,
 };
 

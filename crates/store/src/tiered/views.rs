@@ -5,8 +5,8 @@ use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant};
 use windlass_ports::{
     AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
-    KeptAnswer, OpenRequest, Page, Part, JournalRecord, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup, UsageQuery,
-    Views,
+    JournalRecord, KeptAnswer, OpenRequest, Page, Part, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup,
+    UsageQuery, Views,
 };
 
 use super::TieredStore;
@@ -110,7 +110,13 @@ impl Views for TieredStore {
         self.views_of_run(run)?.journal(tenant, run, from, limit).await
     }
 
-    async fn journal_records(&self, tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Result<Vec<JournalRecord>, StoreError> {
+    async fn journal_records(
+        &self,
+        tenant: &Tenant,
+        run: RunId,
+        so_far: Option<Run>,
+        limit: usize,
+    ) -> Result<Vec<JournalRecord>, StoreError> {
         self.views_of_run(run)?.journal_records(tenant, run, so_far, limit).await
     }
 

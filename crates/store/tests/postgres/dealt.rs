@@ -7,11 +7,11 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, StreamedText, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgedPage, AgedScan, AgentSummary, DeltaBatch, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize,
-    ConversationChange, ConversationView, Conversed, Day, Edge, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes, ItemScan,
-    JournalEntry, KeptAnswer, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page, Part,
-    JournalRecord, ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView, TenantCursor, TenantErasure, UsageGroup, UsageQuery, UsageRow,
-    Views, Withdrawn,
+    Abandoned, AgedPage, AgedScan, AgentSummary, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize,
+    ConversationChange, ConversationView, Conversed, Day, DeltaBatch, Edge, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes, ItemScan,
+    JournalEntry, JournalRecord, KeptAnswer, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
+    Page, Part, ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView, TenantCursor, TenantErasure, UsageGroup, UsageQuery,
+    UsageRow, Views, Withdrawn,
 };
 
 use super::*;

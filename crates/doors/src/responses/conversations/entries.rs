@@ -87,7 +87,8 @@ pub(super) async fn latest(
 ) -> Result<Vec<ConversationEntry>, WireError> {
     let Some(BoxRange { id, length }) = conversation.tail else { return Ok(Vec::new()) };
     let mut entries = entries(state, caller, conversation, Part::Items(id), sealed).await?;
-    let is_new = |entry: &ConversationEntry| entry.wire["id"].as_str().and_then(place_of).is_some_and(|(_, index)| index + count >= length as usize);
+    let is_new =
+        |entry: &ConversationEntry| entry.wire["id"].as_str().and_then(place_of).is_some_and(|(_, index)| index + count >= length as usize);
     entries.retain(is_new);
     Ok(entries)
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json, value::RawValue};
 use super::{
     limits::{ALLOWED_MAX, NAME_CHARS_MAX, TOOLS_MAX},
     object::{At, Object, Shape, list_of, text_of},
-    tools::{Function, Tool, RequestTools},
+    tools::{Function, RequestTools, Tool},
 };
 use crate::responses::error::WireError;
 

@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
-use windlass_engine::{AgentSpec, ClaimRequest, CrashPoints, Engine, Enqueue, Enqueued, Parts, AgentCatalog, Settings, ToolResult};
+use windlass_engine::{AgentCatalog, AgentSpec, ClaimRequest, CrashPoints, Engine, Enqueue, Enqueued, Parts, Settings, ToolResult};
 use windlass_kernel::{AgentKey, AgentName, Budgets, CallNumber, ItemKind, PolicyName, RunId, TaskStatus, content};
 use windlass_ports::{
     CallStatus, CallView, Clock, Doorbell, HeadView, Item, JournalEntry, Lineage, Meter, ModelRequest, NoMeter, NodeId, Publisher, RunView,

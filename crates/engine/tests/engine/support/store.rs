@@ -8,7 +8,7 @@ use std::sync::{
 use async_trait::async_trait;
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, Event, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgedPage, AgedScan, DeltaBatch, CallClaim, ClaimedCall, Commit, CommitKind, Committed, ConversationChange, Conversed, Day,
+    Abandoned, AgedPage, AgedScan, CallClaim, ClaimedCall, Commit, CommitKind, Committed, ConversationChange, Conversed, Day, DeltaBatch,
     Enqueued, GivenUp, Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
     ReaderRecord, RunUsage, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn,
 };
