@@ -16,7 +16,7 @@ use super::{
     deltas::{self, Index},
     hash_keys,
     heartbeats::Heartbeats,
-    truncation::{Truncation, truncate},
+    truncation::Truncation,
 };
 
 /// Migrations in order. The number of the last one is the version of the schema.
@@ -114,6 +114,12 @@ pub(super) fn open(path: &Path, readers: usize, keys: Option<&dyn SealKeys>) -> 
     let lock = lock(path)?;
     check_version(look(path)?)?;
     make_private(path)?;
+    let truncation = Truncation::default();
+    // A server that stopped left an empty log. The log of one that crashed may have erased content; the first pass of the sweep empties it,
+    // because that takes a flush of all of it, which no start should wait for.
+    if std::fs::metadata(beside(path, "-wal")).is_ok_and(|log| log.len() > 0) {
+        truncation.mark();
+    }
     let mut writer = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
@@ -123,7 +129,6 @@ pub(super) fn open(path: &Path, readers: usize, keys: Option<&dyn SealKeys>) -> 
     if let Some(keys) = keys {
         check_canary(&mut writer, keys)?;
     }
-    let truncation = empty_log(&writer)?;
     let node = begin_node(&writer)?;
     let id_key = writer.query_row("SELECT key FROM id_key", [], |row| row.get(0))?;
     let readers = (0..readers).map(|_| reader(path)).collect::<Result<_, _>>()?;
@@ -276,15 +281,6 @@ fn check_canary(connection: &mut Connection, keys: &dyn SealKeys) -> Result<(), 
         transaction.execute("INSERT OR REPLACE INTO seal_canary (only, sealed) VALUES (1, ?1)", [keys.canary()])?;
     }
     Ok(transaction.commit()?)
-}
-
-/// Empties a log that a crash left, because erased content may be in it. If another process reads the log, the sweep tries again.
-fn empty_log(connection: &Connection) -> Result<Truncation, OpenError> {
-    let truncation = Truncation::default();
-    if !truncate(connection, Duration::ZERO)? {
-        truncation.mark();
-    }
-    Ok(truncation)
 }
 
 /// A new start of a process is a new owner. All earlier ones are dead, because only one process can have the database.

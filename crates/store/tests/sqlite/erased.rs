@@ -97,7 +97,7 @@ async fn tm_08_a_log_that_is_read_is_emptied_when_its_reader_is_done() {
     assert_eq!(found(folder.path()), [""; 0]);
 }
 
-/// A crash leaves the files as they are while a server runs.
+/// A crash leaves the files as they are while a server runs. The sweep of the next server asks for an empty log first of all.
 #[tokio::test]
 async fn tm_08_a_start_after_a_crash_empties_the_log() {
     let (folder, crashed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -109,7 +109,9 @@ async fn tm_08_a_start_after_a_crash_empties_the_log() {
         fs::copy(folder.path().join(file), crashed.path().join(file)).unwrap();
     }
     assert_ne!(found(crashed.path()), [""; 0]);
-    let _next = open(&crashed.path().join("windlass.db"));
+    let next: Arc<dyn Full> = Arc::new(open(&crashed.path().join("windlass.db")));
+    assert_ne!(found(crashed.path()), [""; 0], "the start does not wait for it");
+    next.empty_log(START).await.unwrap();
     assert_eq!(found(crashed.path()), [""; 0]);
 }
 
