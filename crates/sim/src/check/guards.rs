@@ -76,7 +76,7 @@ guards! {
     /// `Drafting::thought`: a reply counts only for the iteration and the attempt that asked for it.
     ReplyFitsIteration = "a reply fits its iteration", "engine/tests/engine::a_late_reply_does_not_count_for_another_iteration";
     /// `Worker::load`: a result in the worker's memory counts as in flight.
-    ResultInMemory = "a result at hand is not lost", "engine/tests/engine::a_result_that_comes_with_a_look_is_taken";
+    ResultInMemory = "a result in memory is not lost", "engine/tests/engine::a_result_that_comes_with_a_look_is_taken";
 }
 
 /// The guards that are active.

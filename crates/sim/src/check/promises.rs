@@ -30,7 +30,7 @@ spelled! {
         /// S2, for effects.
         EffectFromRow = "S2: an effect starts from a committed row",
         /// S3.
-        IterationsByOne = "S3: a lap is one more than the last, and its reply was asked for in it",
+        IterationsByOne = "S3: an iteration is one more than the last, and its reply was asked for in it",
         /// S4, at the beginning of a run.
         OneRunPerRequest = "S4: one request is one run",
         /// S4, at the end of a run.

@@ -23,7 +23,7 @@ async fn a_database_of_a_newer_version_is_refused_untouched() {
     drop(node(&database).await);
     database.client().await.batch_execute("INSERT INTO schema_version (version) VALUES (99)").await.unwrap();
     let refused = PostgresStore::open(&database.url, StoreOptions::default()).await;
-    assert!(matches!(refused, Err(PostgresOpenError::Newer { found: 99, known: 1..99 })), "{:?}", refused.err());
+    assert!(matches!(refused, Err(PostgresOpenError::Newer { found: 99, known: 11 })), "{:?}", refused.err());
     assert!(matches!(PostgresViews::open(&database.url).await, Err(PostgresOpenError::Newer { .. })));
     assert_eq!(count(&database, "SELECT count(*) FROM nodes").await, 1, "no second server was noted");
 }
