@@ -5,6 +5,7 @@ use std::error::Error;
 use bytes::Bytes;
 use futures_core::Stream;
 use futures_util::{StreamExt, stream};
+use memchr::memchr2_iter;
 
 /// The limits of a stream of events.
 #[derive(Clone, Copy, Debug)]
@@ -58,25 +59,41 @@ impl Gauge {
         if self.answer > self.cap.answer_bytes {
             return Err(Broken::AnswerTooLarge(self.cap.answer_bytes));
         }
-        for byte in &piece {
-            self.count(*byte);
-            if self.event > self.cap.event_bytes {
-                return Err(Broken::EventTooLarge(self.cap.event_bytes));
-            }
+        // Most bytes are text, which `memchr2` skips many at a time.
+        let mut counted = 0;
+        for end in memchr2_iter(b'\n', b'\r', &piece) {
+            self.count_text(&piece[counted..end])?;
+            self.count_line_end(piece[end])?;
+            counted = end + 1;
         }
+        self.count_text(&piece[counted..])?;
         Ok(piece)
     }
 
-    fn count(&mut self, byte: u8) {
+    fn count_text<E: Error>(&mut self, text: &[u8]) -> Result<(), Broken<E>> {
+        let Some(last) = text.last() else { return Ok(()) };
+        self.event += text.len();
+        (self.last, self.line_is_empty) = (*last, false);
+        self.check_event()
+    }
+
+    fn count_line_end<E: Error>(&mut self, byte: u8) -> Result<(), Broken<E>> {
         self.event += 1;
         match byte {
             // The line feed of a CRLF: the carriage return has ended the line already.
             b'\n' if self.last == b'\r' => {}
-            b'\n' | b'\r' if self.line_is_empty => self.event = 0,
-            b'\n' | b'\r' => self.line_is_empty = true,
-            _ => self.line_is_empty = false,
+            _ if self.line_is_empty => self.event = 0,
+            _ => self.line_is_empty = true,
         }
         self.last = byte;
+        self.check_event()
+    }
+
+    fn check_event<E: Error>(&self) -> Result<(), Broken<E>> {
+        if self.event > self.cap.event_bytes {
+            return Err(Broken::EventTooLarge(self.cap.event_bytes));
+        }
+        Ok(())
     }
 }
 
