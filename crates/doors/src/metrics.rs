@@ -25,13 +25,13 @@ use crate::{
     error::ApiError,
 };
 use families::Families;
-use labels::{Label, Names, effect, status};
+use labels::{Label, Labels, Names, effect, status};
 pub(crate) use scrape::Scrape;
 
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
 /// The label of streams of server-sent events; WebSockets have the label `socket`.
-const STREAMS: [(&str, Label); 1] = [("kind", Label::Fixed("sse"))];
+const STREAMS: Labels<1> = Labels([("kind", Label::Fixed("sse"))]);
 
 /// The metrics of a server. The engine, the store and the doors report to it.
 pub struct Metrics {
@@ -53,7 +53,7 @@ impl Metrics {
         let route = route.map_or(Label::OTHER, |route| self.families.route(route));
         self.families
             .http_request_seconds
-            .get_or_create(&[("door", door.into()), ("route", route), ("code", labels::code(code))])
+            .get_or_create(&Labels([("door", door.into()), ("route", route), ("code", labels::code(code))]))
             .observe(seconds);
     }
 
@@ -66,27 +66,27 @@ impl Metrics {
     fn ended(&self, ended: &EndedRun<'_>) {
         let (agent, outcome) = (self.agents.label(ended.agent.agent.as_str()), Label::Fixed(status(ended.status)));
         let reason = Label::Fixed(ended.reason.kind());
-        self.families.runs_ended.get_or_create(&[("agent", agent.clone()), ("status", outcome.clone()), ("reason", reason)]).inc();
-        self.families.run_seconds.get_or_create(&[("agent", agent), ("status", outcome)]).observe(seconds(ended.ms));
+        self.families.runs_ended.get_or_create(&Labels([("agent", agent.clone()), ("status", outcome.clone()), ("reason", reason)])).inc();
+        self.families.run_seconds.get_or_create(&Labels([("agent", agent), ("status", outcome)])).observe(seconds(ended.ms));
     }
 
     fn model_called(&self, called: &ModelCalled<'_>) {
         let (families, model) = (&self.families, self.models.label(called.model));
         if let Some(ms) = called.ms {
-            families.model_call_seconds.get_or_create(&[("model", model.clone())]).observe(seconds(ms));
+            families.model_call_seconds.get_or_create(&Labels([("model", model.clone())])).observe(seconds(ms));
         }
         if let Some(ms) = called.first_token_ms {
-            families.model_first_token_seconds.get_or_create(&[("model", model.clone())]).observe(seconds(ms));
+            families.model_first_token_seconds.get_or_create(&Labels([("model", model.clone())])).observe(seconds(ms));
         }
         if let Some(code) = called.code {
-            families.model_failures.get_or_create(&[("model", model.clone()), ("code", labels::model_code(code))]).inc();
+            families.model_failures.get_or_create(&Labels([("model", model.clone()), ("code", labels::model_code(code))])).inc();
         }
         let Usage { tokens_in, tokens_out, cached, cache_written, reasoning } = called.usage;
         let kinds =
             [("in", tokens_in), ("out", tokens_out), ("cached", cached), ("cache_written", cache_written), ("reasoning", reasoning)];
         for (kind, tokens) in kinds.into_iter().filter(|(_, tokens)| *tokens > 0) {
             let labels = [("model", model.clone()), ("agent", self.agents.label(called.agent.as_str())), ("kind", kind.into())];
-            families.model_tokens.get_or_create(&labels).inc_by(tokens);
+            families.model_tokens.get_or_create(&Labels(labels)).inc_by(tokens);
         }
     }
 }
@@ -99,23 +99,31 @@ impl Meter for Metrics {
             Fact::RunStarted { agent, waited_ms, .. } => {
                 let agent = self.agents.label(agent.agent.as_str());
                 if let Some(ms) = waited_ms {
-                    families.queue_wait_seconds.get_or_create(&[("agent", agent)]).observe(seconds(ms));
+                    families.queue_wait_seconds.get_or_create(&Labels([("agent", agent)])).observe(seconds(ms));
                 }
             }
             Fact::RunEnded(ended) => self.ended(&ended),
-            Fact::IterationStarted(agent) => drop(families.iterations.get_or_create(&[("agent", self.agents.label(agent.as_str()))]).inc()),
-            Fact::TakenOver(agent) => drop(families.takeovers.get_or_create(&[("agent", self.agents.label(agent.as_str()))]).inc()),
+            Fact::IterationStarted(agent) => {
+                families.iterations.get_or_create(&Labels([("agent", self.agents.label(agent.as_str()))])).inc();
+            }
+            Fact::TakenOver(agent) => drop(families.takeovers.get_or_create(&Labels([("agent", self.agents.label(agent.as_str()))])).inc()),
             Fact::Fenced => drop(families.fenced.inc()),
-            Fact::CallParked(tool) => drop(families.calls_parked.get_or_create(&[("tool", self.tools.label(tool))]).inc()),
+            Fact::CallParked(tool) => drop(families.calls_parked.get_or_create(&Labels([("tool", self.tools.label(tool))])).inc()),
             Fact::CallEnded { tool, effect: class, status: outcome, ms } => {
                 let (tool, outcome) = (self.tools.label(tool), Label::Fixed(status(outcome)));
                 if let Some(ms) = ms {
-                    families.tool_call_seconds.get_or_create(&[("tool", tool.clone()), ("status", outcome.clone())]).observe(seconds(ms));
+                    families
+                        .tool_call_seconds
+                        .get_or_create(&Labels([("tool", tool.clone()), ("status", outcome.clone())]))
+                        .observe(seconds(ms));
                 }
-                families.tool_calls.get_or_create(&[("tool", tool), ("effect", Label::Fixed(effect(class))), ("status", outcome)]).inc();
+                families
+                    .tool_calls
+                    .get_or_create(&Labels([("tool", tool), ("effect", Label::Fixed(effect(class))), ("status", outcome)]))
+                    .inc();
             }
-            Fact::ModelQueued(model) => drop(families.model_waiting.get_or_create(&[("model", self.models.label(model))]).inc()),
-            Fact::ModelDequeued(model) => drop(families.model_waiting.get_or_create(&[("model", self.models.label(model))]).dec()),
+            Fact::ModelQueued(model) => drop(families.model_waiting.get_or_create(&Labels([("model", self.models.label(model))])).inc()),
+            Fact::ModelDequeued(model) => drop(families.model_waiting.get_or_create(&Labels([("model", self.models.label(model))])).dec()),
             Fact::ModelCalled(called) => self.model_called(&called),
             Fact::GroupCommitted { requests, micros } => {
                 families.commit_seconds.observe(micros as f64 / 1e6);
@@ -126,10 +134,10 @@ impl Meter for Metrics {
                     StoreFailure::Unavailable => "unavailable",
                     StoreFailure::Corrupt => "corrupt",
                 };
-                families.store_errors.get_or_create(&[("kind", kind.into())]).inc();
+                families.store_errors.get_or_create(&Labels([("kind", kind.into())])).inc();
             }
             Fact::Swept => families.swept(),
-            Fact::OverQuota(kind) => drop(families.over_quota.get_or_create(&[("quota", kind.name().into())]).inc()),
+            Fact::OverQuota(kind) => drop(families.over_quota.get_or_create(&Labels([("quota", kind.name().into())])).inc()),
         }
     }
 }

@@ -14,10 +14,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::labels::Label;
+use super::labels::{Label, Labels};
 
-/// Labels of a series, in a fixed order.
-type Labels<const N: usize> = [(&'static str, Label); N];
 type Histograms<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
 
 /// Paths that can become label values. The router has fewer.

@@ -1,8 +1,13 @@
 //! Label values, all of them from a bounded set.
 
-use std::{collections::BTreeMap, fmt::Write, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt::{Error, Write},
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
-use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelSetEncoder, LabelValueEncoder};
 use windlass_kernel::{EffectClass, TaskStatus};
 
 /// The names in a configuration, which become label values. All other names are counted as `other`.
@@ -69,7 +74,7 @@ const HTTP_CODES: &[(u16, &str)] = &[
 ];
 
 /// One label value. Cloning it allocates nothing.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Label {
     /// A value of an enum.
     Fixed(&'static str),
@@ -95,8 +100,29 @@ impl From<&'static str> for Label {
 }
 
 impl EncodeLabelValue for Label {
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), Error> {
         encoder.write_str(self.as_str())
+    }
+}
+
+/// Labels of a series, in a fixed order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Labels<const N: usize>(pub [(&'static str, Label); N]);
+
+/// Hashes lengths and last bytes only: a family has few series, a run looks up about ten, and hashing all the text took longer than counting.
+impl<const N: usize> Hash for Labels<N> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let mark = |label: &Label| {
+            let text = label.as_str().as_bytes();
+            (text.len() as u64) << 8 | u64::from(text.last().copied().unwrap_or_default())
+        };
+        state.write_u64(self.0.iter().fold(0, |hash: u64, (_, label)| hash.rotate_left(21) ^ mark(label)));
+    }
+}
+
+impl<const N: usize> EncodeLabelSet for Labels<N> {
+    fn encode(&self, encoder: &mut LabelSetEncoder<'_>) -> Result<(), Error> {
+        self.0.encode(encoder)
     }
 }
 

@@ -6,7 +6,7 @@ use prometheus_client::encoding::text::encode;
 use tokio::{sync::Mutex, time::Instant};
 use windlass_ports::StoreTotals;
 
-use super::Metrics;
+use super::{Metrics, labels::Labels};
 use crate::{DoorState, error::ApiError, limits::SOCKETS_MAX};
 
 /// The age up to which totals of the store are reused, so that frequent scrapes cost the store nothing.
@@ -28,22 +28,22 @@ impl Scrape {
     pub async fn text(&self, state: &DoorState) -> Result<String, ApiError> {
         let families = &self.metrics.families;
         let working = state.engine.working() as u64;
-        families.runs.get_or_create(&[("state", "working".into())]).set(signed(working));
+        families.runs.get_or_create(&Labels([("state", "working".into())])).set(signed(working));
         families.sweep_lag_seconds.set(families.sweep_lag(state.engine.settings().sweep_ms));
         // If the store does not answer, its gauges keep their values: the other metrics are needed most at such a time.
         if let Some(totals) = self.totals(state).await {
-            families.runs.get_or_create(&[("state", "waiting".into())]).set(signed(totals.open_runs.saturating_sub(working)));
+            families.runs.get_or_create(&Labels([("state", "waiting".into())])).set(signed(totals.open_runs.saturating_sub(working)));
             families.store_bytes.set(signed(totals.bytes));
             families.outbox_pending.set(signed(totals.outbox));
             for tool in self.metrics.tools.all() {
-                families.calls_open.get_or_create(&[("tool", tool)]).set(0);
+                families.calls_open.get_or_create(&Labels([("tool", tool)])).set(0);
             }
             for (tool, calls) in &totals.open_calls {
-                families.calls_open.get_or_create(&[("tool", self.metrics.tools.label(tool.as_str()))]).inc_by(signed(*calls));
+                families.calls_open.get_or_create(&Labels([("tool", self.metrics.tools.label(tool.as_str()))])).inc_by(signed(*calls));
             }
         }
         let sockets = SOCKETS_MAX.saturating_sub(state.sockets.available_permits());
-        families.streams.get_or_create(&[("kind", "socket".into())]).set(signed(sockets as u64));
+        families.streams.get_or_create(&Labels([("kind", "socket".into())])).set(signed(sockets as u64));
         let mut text = String::new();
         encode(&mut text, &families.registry).map(|()| text).map_err(|error| ApiError::internal(&error))
     }
