@@ -8,7 +8,7 @@ mod tokens;
 use std::sync::Arc;
 
 use axum::{
-    extract::{FromRequestParts, Request, State},
+    extract::{FromRequestParts, Request},
     http::{HeaderMap, StatusCode, header, request::Parts},
     middleware::Next,
     response::Response,
@@ -28,10 +28,10 @@ pub(crate) const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 /// The path that processes on this machine may read without a token.
 const METRICS_PATH: &str = "/metrics";
 
-/// Middleware: lets a request through if its token is known and its tenant is within its limits, and gives the handlers its [`Caller`].
-pub(crate) async fn authenticate(State(state): State<DoorState>, mut request: Request, next: Next) -> Response {
+/// Lets a request through if its token is known and its tenant is within its limits, and gives the handlers its [`Caller`].
+pub(crate) async fn authenticate(state: &DoorState, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().copied();
-    if OPEN_PATHS.contains(&request.uri().path()) || is_local_scrape(&state, &request, peer) {
+    if OPEN_PATHS.contains(&request.uri().path()) || is_local_scrape(state, &request, peer) {
         return next.run(request).await;
     }
     match find(&state.tokens, request.headers(), state.engine.now()) {
@@ -54,7 +54,7 @@ pub(crate) async fn authenticate(State(state): State<DoorState>, mut request: Re
             response
         }
         Err(refused) => {
-            let error = refuse(&state, request.headers(), peer, refused).await;
+            let error = refuse(state, request.headers(), peer, refused).await;
             crate::in_dialect(request.uri(), error)
         }
     }

@@ -6,9 +6,8 @@
 use std::net::SocketAddr;
 
 use axum::{
-    extract::{Request, State},
+    extract::Request,
     http::{HeaderMap, StatusCode, Uri, header, uri::Authority},
-    middleware::Next,
     response::Response,
 };
 
@@ -100,15 +99,13 @@ fn is_upgrade(headers: &HeaderMap) -> bool {
     headers.get_all(header::UPGRADE).iter().any(|value| value.to_str().is_ok_and(|value| value.to_ascii_lowercase().contains("websocket")))
 }
 
-/// Middleware: refuses requests for other hosts. Health checks are answered under any name, since they reveal nothing.
-pub(crate) async fn check(State(state): State<DoorState>, request: Request, next: Next) -> Response {
+/// The answer to a request for another host. Health checks are answered under any name, since they reveal nothing.
+pub(crate) fn refusal(state: &DoorState, request: &Request) -> Option<Response> {
     if OPEN_PATHS.contains(&request.uri().path()) {
-        return next.run(request).await;
+        return None;
     }
-    match state.hosts.check(request.uri(), request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(error) => crate::in_dialect(request.uri(), error),
-    }
+    let error = state.hosts.check(request.uri(), request.headers()).err()?;
+    Some(crate::in_dialect(request.uri(), error))
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ mod spelling;
 mod waiting;
 mod windlass_api;
 
-use std::sync::Arc;
+use std::{ops::Deref, sync::Arc};
 
 use axum::{
     Router,
@@ -60,12 +60,18 @@ use auth::{LoginBrake, RefusedLogins};
 use error::ApiError;
 use in_flight::ByteBudget;
 use metrics::Scrape;
+use requests::Observed;
 use responses::{Holders, WireError, expect_readers, is_ours as is_responses_path};
 use shares::Shares;
 
-/// The state that every handler gets. A clone shares it.
+/// The state that every handler gets. A clone shares it, and costs no more than one counter: a request makes several.
 #[derive(Clone)]
-pub struct DoorState {
+pub struct DoorState(Arc<DoorParts>);
+
+/// What a [`DoorState`] has.
+#[doc(hidden)]
+#[derive(Clone)]
+pub struct DoorParts {
     engine: Engine,
     tokens: TokenTable,
     limits: Limits,
@@ -93,13 +99,21 @@ pub struct DoorState {
     socket_shares: Arc<Shares>,
 }
 
+impl Deref for DoorState {
+    type Target = DoorParts;
+
+    fn deref(&self) -> &DoorParts {
+        &self.0
+    }
+}
+
 impl DoorState {
     /// The state of doors over `engine`. Clients need one of `tokens`; `sealing` seals the data that clients keep between requests.
     pub fn new(engine: Engine, tokens: Tokens, limits: Limits, sealing: Arc<dyn Sealing>) -> Self {
         let (responses, holders) = (ResponsesSettings::default(), Holders::default());
         let sockets = Arc::new(Semaphore::new(limits::SOCKETS_MAX));
         let (scrape, refused_logins) = (Scrape::new(Metrics::new(Configured::default())), Arc::default());
-        DoorState {
+        DoorState(Arc::new(DoorParts {
             engine,
             tokens: TokenTable::new(tokens),
             limits,
@@ -116,7 +130,13 @@ impl DoorState {
             byte_budget: ByteBudget::new(limits.in_flight_bytes_max, limits.tenant_in_flight_bytes_max),
             request_shares: Shares::new("requests", limits.requests_per_tenant, limits.requests_per_token),
             socket_shares: Shares::new("sockets", limits.sockets_per_tenant, limits.sockets_per_token),
-        }
+        }))
+    }
+
+    /// Changes the state before it is shared.
+    fn with(mut self, change: impl FnOnce(&mut DoorParts)) -> Self {
+        change(Arc::make_mut(&mut self.0));
+        self
     }
 
     /// The table of accepted tokens. Its owner can replace the tokens while the server runs.
@@ -126,27 +146,27 @@ impl DoorState {
 
     /// Serves `metrics` at `/metrics`. The engine and the store must report to the same `metrics`.
     pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
-        DoorState { scrape: Scrape::new(metrics), ..self }
+        self.with(|parts| parts.scrape = Scrape::new(metrics))
     }
 
     /// Finds clients by the rules `peers`. Behind a proxy, `/metrics` always needs a token.
     pub fn with_peers(self, peers: PeerRules) -> Self {
-        DoorState { peers: Arc::new(peers), ..self }
+        self.with(|parts| parts.peers = Arc::new(peers))
     }
 
     /// Refuses requests whose `Host` is not in `hosts`.
     pub fn with_hosts(self, hosts: Hosts) -> Self {
-        DoorState { hosts: Arc::new(hosts), ..self }
+        self.with(|parts| parts.hosts = Arc::new(hosts))
     }
 
     /// Computes the ids of inbox rows with `inbox_ids`. Servers on one store must share its key.
     pub fn with_inbox_ids(self, inbox_ids: InboxIds) -> Self {
-        DoorState { inbox_ids, ..self }
+        self.with(|parts| parts.inbox_ids = inbox_ids)
     }
 
     /// Sets how the Responses door behaves.
     pub fn with_responses(self, responses: ResponsesSettings) -> Self {
-        DoorState { responses, ..self }
+        self.with(|parts| parts.responses = responses)
     }
 }
 
@@ -164,10 +184,19 @@ pub fn router(state: DoorState) -> Router {
         .merge(windlass_api::routes())
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn_with_state(state.clone(), auth::authenticate))
-        .layer(middleware::from_fn_with_state(state.clone(), hosts::check))
-        .layer(middleware::from_fn_with_state(state.clone(), requests::observe))
+        .layer(middleware::from_fn_with_state(state.clone(), admit))
         .with_state(state)
+}
+
+/// Middleware: what happens with every request before its handler, and with every answer. One layer for all of it, because each layer moves
+/// the request and the future of its handler once more.
+async fn admit(State(state): State<DoorState>, request: Request, next: middleware::Next) -> Response {
+    let observed = Observed::begin(&request);
+    let response = match hosts::refusal(&state, &request) {
+        Some(refusal) => refusal,
+        None => auth::authenticate(&state, request, next).await,
+    };
+    observed.answered(&state, response)
 }
 
 /// Limits `router` to its health checks: every other request gets 503. It serves the connections above the limit.

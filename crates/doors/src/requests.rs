@@ -4,9 +4,8 @@ use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 use axum::{
     body::Body,
-    extract::{MatchedPath, Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, header},
-    middleware::Next,
+    extract::{MatchedPath, Request},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, header},
     response::Response,
 };
 use futures_util::StreamExt;
@@ -30,21 +29,38 @@ impl Peer {
     }
 }
 
-/// Middleware: gives every answer an `x-request-id`, counts the request and logs it.
-pub(crate) async fn observe(State(state): State<DoorState>, request: Request, next: Next) -> Response {
-    let began = Instant::now();
-    let id = request_id(request.headers());
-    let (method, door) = (request.method().clone(), door(request.uri().path()));
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    let route = route.as_ref().map(MatchedPath::as_str);
-    let mut response = next.run(request).await;
-    let (status, took) = (response.status().as_u16(), began.elapsed());
-    state.scrape.metrics.answered(door, route, status, took.as_secs_f64());
-    let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-    tracing::debug!(%method, route = route.unwrap_or("other"), status, ms, request_id = id.to_str().unwrap_or_default(), "request");
-    response.headers_mut().insert(REQUEST_ID, id);
-    let share = response.extensions_mut().remove::<Arc<Share>>();
-    if is_stream(&response) { count_stream(&state, share, response) } else { response }
+/// A request while it is answered.
+pub(crate) struct Observed {
+    began: Instant,
+    id: HeaderValue,
+    method: Method,
+    door: &'static str,
+    route: Option<MatchedPath>,
+}
+
+impl Observed {
+    pub fn begin(request: &Request) -> Self {
+        Observed {
+            began: Instant::now(),
+            id: request_id(request.headers()),
+            method: request.method().clone(),
+            door: door(request.uri().path()),
+            route: request.extensions().get::<MatchedPath>().cloned(),
+        }
+    }
+
+    /// Gives the answer its `x-request-id`, counts the request and logs it.
+    pub fn answered(self, state: &DoorState, mut response: Response) -> Response {
+        let Observed { began, id, method, door, route } = self;
+        let route = route.as_ref().map(MatchedPath::as_str);
+        let (status, took) = (response.status().as_u16(), began.elapsed());
+        state.scrape.metrics.answered(door, route, status, took.as_secs_f64());
+        let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        tracing::debug!(%method, route = route.unwrap_or("other"), status, ms, request_id = id.to_str().unwrap_or_default(), "request");
+        response.headers_mut().insert(REQUEST_ID, id);
+        let share = response.extensions_mut().remove::<Arc<Share>>();
+        if is_stream(&response) { count_stream(state, share, response) } else { response }
+    }
 }
 
 /// The client's request id if it can be logged safely, else a fresh one.
