@@ -27,7 +27,7 @@ use windlass_bench::{
 };
 use windlass_engine::{ClaimRequest, Engine, ToolResult};
 use windlass_kernel::{AgentKey, EffectClass, RequestedCall, TaskStatus, ToolName};
-use windlass_ports::{Executor, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolCall, ToolReport};
+use windlass_ports::{Executor, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, OfferedTool, ToolCall, ToolReport};
 use windlass_tests::postgres;
 
 /// The allocator of the released binary.
@@ -70,12 +70,8 @@ struct Jobs(mpsc::UnboundedSender<oneshot::Sender<String>>);
 
 #[async_trait]
 impl Executor for Jobs {
-    fn accepts(&self, tool: &ToolName) -> bool {
-        tool.as_str() == "job"
-    }
-
-    fn effect(&self, _tool: &ToolName) -> EffectClass {
-        EffectClass::Read
+    fn offers(&self) -> Vec<OfferedTool> {
+        vec![OfferedTool::plain("job", EffectClass::Read)]
     }
 
     async fn run(&self, _call: ToolCall) -> ToolReport {

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use serde_json::json;
 use windlass_bench::{Place, engine, model_reply, round};
 use windlass_engine::Engine;
-use windlass_kernel::{AgentKey, BoxRange, EffectClass, HeadStatus, RequestedCall, RunId, TaskStatus, ToolName};
-use windlass_ports::{Executor, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, ToolCall, ToolReport};
+use windlass_kernel::{AgentKey, BoxRange, EffectClass, HeadStatus, RequestedCall, RunId, TaskStatus};
+use windlass_ports::{Executor, Model, ModelEvent, ModelMessage, ModelRequest, ModelStream, OfferedTool, ToolCall, ToolReport};
 use windlass_store::{SqliteStore, StoreOptions};
 
 /// A model that calls its tool in every iteration but the last.
@@ -43,12 +43,8 @@ struct Kilobyte;
 
 #[async_trait]
 impl Executor for Kilobyte {
-    fn accepts(&self, tool: &ToolName) -> bool {
-        tool.as_str() == "job"
-    }
-
-    fn effect(&self, _tool: &ToolName) -> EffectClass {
-        EffectClass::Read
+    fn offers(&self) -> Vec<OfferedTool> {
+        vec![OfferedTool::plain("job", EffectClass::Read)]
     }
 
     async fn run(&self, call: ToolCall) -> ToolReport {

@@ -23,8 +23,8 @@ use windlass_bench::{
     now_us, percentile, round, setting, stat_cpu_s,
 };
 use windlass_engine::{Engine, Respond, Responded};
-use windlass_kernel::{Budgets, EffectClass, ItemKind, Manifest, TaskStatus, ToolName, content};
-use windlass_ports::{Executor, Lineage, Model, ModelEvent, ModelRequest, ModelStream, ToolCall, ToolReport};
+use windlass_kernel::{Budgets, ItemKind, Manifest, TaskStatus, content};
+use windlass_ports::{Executor, Lineage, Model, ModelEvent, ModelRequest, ModelStream, OfferedTool, ToolCall, ToolReport};
 
 /// The allocator of the released binary.
 #[global_allocator]
@@ -67,12 +67,8 @@ struct Nothing;
 
 #[async_trait]
 impl Executor for Nothing {
-    fn accepts(&self, _tool: &ToolName) -> bool {
-        false
-    }
-
-    fn effect(&self, _tool: &ToolName) -> EffectClass {
-        EffectClass::Read
+    fn offers(&self) -> Vec<OfferedTool> {
+        Vec::new()
     }
 
     async fn run(&self, _call: ToolCall) -> ToolReport {

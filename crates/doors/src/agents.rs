@@ -16,7 +16,7 @@ use axum::{
     Router,
     routing::{get, post},
 };
-use windlass_kernel::{AgentKey, CallKey, RunId};
+use windlass_kernel::{AgentIdentity, AgentKey, CallKey, RunId};
 use windlass_ports::HeadView;
 
 use crate::{DoorState, error::ApiError, request::Fields};
@@ -48,7 +48,7 @@ async fn known_head(state: &DoorState, agent: &AgentKey) -> Result<Option<HeadVi
 
 /// Whether the agent's key is that of a run which is not stored. Lists and events leave such runs out.
 async fn is_unlisted(state: &DoorState, agent: &AgentKey) -> Result<bool, ApiError> {
-    let Ok(run) = agent.agent.as_str().parse::<RunId>() else { return Ok(false) };
+    let AgentIdentity::Run(run) = agent.agent.identity() else { return Ok(false) };
     Ok(state.engine.views().run(&agent.tenant, run).await?.is_some_and(|run| run.unlisted))
 }
 

@@ -1,7 +1,7 @@
 //! The prompt of the model call that summarises a conversation, and its size.
 
 use serde_json::Value;
-use windlass_kernel::{Compaction, Manifest, Run};
+use windlass_kernel::{Compaction, Manifest, Purpose, Run};
 use windlass_ports::{Item, ModelMessage, ModelTool};
 
 use crate::{
@@ -42,7 +42,8 @@ pub(crate) struct PromptPlan {
 impl PromptPlan {
     /// The plan for the next model call of a run.
     pub fn of(run: &Run, manifest: &Manifest, context: Option<u64>) -> Self {
-        let is_summary = run.compacting > 0 || manifest.compaction == Compaction::Only;
+        // The setting decides too, because older journals have no purposes.
+        let is_summary = run.model_call().is_some_and(|id| id.purpose == Purpose::Summary) || manifest.compaction == Compaction::Only;
         let may_exceed_context = manifest.compaction == Compaction::Auto && !is_summary && run.compacted_in != run.iteration;
         PromptPlan { is_summary, attempts: run.compacting, may_exceed_context, context }
     }

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use windlass_kernel::{
-    CallNumber, EffectClass, Event, Input, ItemId, ItemKind, Manifest, Moment, NewItem, OpenCall, Progress, Route, Run, RunId, Timestamp,
-    Transition, step,
+    CallNumber, CallUpdate, Event, Input, ItemId, ItemKind, Manifest, Moment, NewItem, OpenCall, Run, RunId, Timestamp, Transition, step,
 };
 use windlass_ports::{CallChange, CallStatus, Commit, CommitKind, Ids, MessageId, NewCall, NewMessage, NodeId};
 
@@ -53,9 +52,8 @@ impl Draft {
         self.add(transition);
     }
 
-    fn add(&mut self, transition: Transition) {
-        let changes = call_changes(&self.run, &transition);
-        for (call, change) in changes {
+    fn add(&mut self, mut transition: Transition) {
+        for (call, change) in call_changes(&mut transition) {
             self.change_call(call, change);
         }
         self.kind = strongest(self.kind, kind_of(&transition.events));
@@ -109,66 +107,14 @@ pub(crate) fn settles_text(event: &Event) -> bool {
     matches!(event, Event::Reasoned { .. } | Event::Compacted { .. } | Event::Replied { .. } | Event::Cut { .. } | Event::Ended { .. })
 }
 
-/// The changes that a transition makes to the rows of calls.
-fn call_changes(before: &Run, transition: &Transition) -> Vec<(CallNumber, CallChange)> {
-    let mut changes = Vec::new();
-    // The events are visited in order; `open` follows the calls of the iteration.
-    let mut open: Vec<OpenCall> = before.calls().to_vec();
+/// The changes that a transition makes to the rows of calls, with the content of the calls that it makes.
+fn call_changes(transition: &mut Transition) -> Vec<(CallNumber, CallChange)> {
     let contents = call_contents(transition);
-    let is_parked = transition.run.parked.is_some();
-    for event in &transition.events {
-        match event {
-            Event::Replied { calls, .. } => {
-                open = calls.clone();
-                changes.extend(calls.iter().map(|call| made(call, before.iteration, &contents)));
-            }
-            Event::ActionStarted { call, .. } => {
-                open = vec![call.clone()];
-                changes.push(made(call, 1, &contents));
-            }
-            Event::CallsInherited { calls, .. } => {
-                open = calls.clone();
-                changes.extend(calls.iter().map(|call| made(call, before.iteration, &contents)));
-            }
-            Event::Reported { call, status, item, .. } => {
-                let arrived = if *status == windlass_kernel::TaskStatus::Timeout { CallStatus::Expired } else { CallStatus::Received };
-                changes.push(moved(*call, arrived, Some(*item)));
-                if let Some(call) = open.iter_mut().find(|open| open.call == *call) {
-                    call.progress = Progress::Received { item: *item, status: *status, after: call.after };
-                }
-            }
-            Event::LeaseEnded { call } => changes.push(moved(*call, CallStatus::Waiting, None)),
-            Event::CallParked { call } => changes.push(moved(*call, CallStatus::Parked, None)),
-            Event::CallReleased { call, deadline } => {
-                let route = open.iter().find(|open| open.call == *call).map_or(Route::External, |call| call.route);
-                changes.push((*call, CallChange::Moved { status: fresh_status(route), result: None, deadline: Some(*deadline) }));
-            }
-            Event::OwnerChanged { .. } if is_parked => {}
-            Event::OwnerChanged { .. } | Event::Unparked => changes.extend(restarted(&open)),
-            Event::IterationStarted { .. } | Event::Ended { .. } => {
-                changes.extend(open.drain(..).map(|call| settle(&call)));
-            }
-            Event::Accepted { .. }
-            | Event::Leased
-            | Event::AttemptFailed { .. }
-            | Event::Cut { .. }
-            | Event::Reasoned { .. }
-            | Event::Compacting { .. }
-            | Event::Compacted { .. }
-            | Event::Heartbeat
-            | Event::Parked { .. }
-            | Event::Ignored { .. }
-            | Event::BudgetBreached { .. } => {}
-        }
-    }
-    changes
-}
-
-/// Calls that a server starts again: they were started and have no result. A write is parked by an event of its own.
-fn restarted(open: &[OpenCall]) -> impl Iterator<Item = (CallNumber, CallChange)> {
-    let is_restarted =
-        |call: &&OpenCall| call.route == Route::InProcess && call.progress == Progress::Open && call.effect != EffectClass::Write;
-    open.iter().filter(is_restarted).map(|call| moved(call.call, CallStatus::Started, None))
+    let change = |(call, update)| match update {
+        CallUpdate::Made { iteration, call: open } => (call, made(&open, iteration, &contents)),
+        CallUpdate::Moved { status, result, deadline } => (call, CallChange::Moved { status, result, deadline }),
+    };
+    std::mem::take(&mut transition.calls).into_iter().map(change).collect()
 }
 
 /// The content item of each call that the transition makes, by number.
@@ -186,40 +132,18 @@ fn call_contents(transition: &Transition) -> BTreeMap<CallNumber, ItemId> {
     made.map(|call| call.call).zip(calls.map(|item| item.id)).collect()
 }
 
-fn made(call: &OpenCall, iteration: u32, contents: &BTreeMap<CallNumber, ItemId>) -> (CallNumber, CallChange) {
+fn made(call: &OpenCall, iteration: u32, contents: &BTreeMap<CallNumber, ItemId>) -> CallChange {
     let item = *contents.get(&call.call).expect("every call that is made has its content in the same transition");
-    let new = NewCall {
+    CallChange::Made(NewCall {
         iteration,
         tool: call.tool.clone(),
         route: call.route,
         effect: call.effect,
         deadline: call.deadline,
         item,
-        status: fresh_status(call.route),
+        status: CallStatus::fresh(call.route),
         result: None,
-    };
-    (call.call, CallChange::Made(new))
-}
-
-/// The status of a call that was just made.
-fn fresh_status(route: Route) -> CallStatus {
-    match route {
-        Route::InProcess => CallStatus::Started,
-        Route::External | Route::Client => CallStatus::Waiting,
-    }
-}
-
-fn settle(call: &OpenCall) -> (CallNumber, CallChange) {
-    let status = match call.progress {
-        Progress::Received { status: windlass_kernel::TaskStatus::Timeout, .. } => CallStatus::Expired,
-        Progress::Received { .. } => CallStatus::Applied,
-        Progress::Open | Progress::Parked => CallStatus::Dropped,
-    };
-    moved(call.call, status, None)
-}
-
-fn moved(call: CallNumber, status: CallStatus, result: Option<ItemId>) -> (CallNumber, CallChange) {
-    (call, CallChange::Moved { status, result, deadline: None })
+    })
 }
 
 /// The kind of a transition, for crash points: that of its most significant event.

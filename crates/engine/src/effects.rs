@@ -6,8 +6,8 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
-    AgentKey, BoxRange, CallKey, Epoch, FailureCause, Manifest, Remote, Reply, RunId, Spent, Tenant, Timestamp, ToolChoice, ToolName,
-    ToolServer, content::Call,
+    AgentKey, BoxRange, CallKey, Epoch, FailureCause, Manifest, ModelCallId, Remote, Reply, RunId, Spent, Tenant, Timestamp, ToolChoice,
+    ToolName, ToolServer, content::Call,
 };
 use windlass_ports::{Executor, Item, Model, ModelError, ModelRequest, ModelTool, Retry, StoreError, ToolCall, ToolReport, ToolServers};
 
@@ -31,8 +31,7 @@ pub(crate) struct ModelCall {
     pub agent_id: AgentKey,
     pub epoch: Epoch,
     pub run: RunId,
-    pub iteration: u32,
-    pub attempt: u32,
+    pub id: ModelCallId,
     pub manifest: Arc<Manifest>,
     pub tools: Arc<[ModelTool]>,
     pub output: BoxRange,
@@ -52,8 +51,8 @@ pub(crate) struct ModelCall {
 pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, mailbox: mpsc::Sender<WorkerMessage>) -> AbortHandle {
     let engine = inner.clone();
     let task = async move {
-        let (run, iteration, attempt, patience) = (call.run, call.iteration, call.attempt, call.patience);
-        let attempted = Attempt { agent: call.agent_id.clone(), run, epoch: call.epoch, iteration, attempt };
+        let (run, id, patience) = (call.run, call.id, call.patience);
+        let attempted = Attempt { agent: call.agent_id.clone(), run, epoch: call.epoch, id };
         let (manifest, tools, plan) = (call.manifest.clone(), call.tools.clone(), call.plan);
         let mut observed = CallObservation::default();
         let asked = AssertUnwindSafe(ask(&inner, call, &mut observed, &mailbox)).catch_unwind();
@@ -76,7 +75,7 @@ pub(crate) fn start_model(inner: Arc<Inner>, call: ModelCall, mailbox: mpsc::Sen
             Err(_) => meter.spent(prompt),
         };
         attempted.observe(&inner, &manifest.model, &outcome, &spent, &meter);
-        let _ = mailbox.send(WorkerMessage::ModelDone(Box::new(ModelDone { run, iteration, attempt, context, spent, outcome }))).await;
+        let _ = mailbox.send(WorkerMessage::ModelDone(Box::new(ModelDone { run, id, context, spent, outcome }))).await;
     };
     engine.tasks.spawn(task)
 }
@@ -106,7 +105,7 @@ async fn ask(
     let mut messages = prompt::messages(&items, &call.manifest, plan.kept_bytes_max());
     observed.context = Some(items);
     let meter = &mut observed.meter;
-    let model = model_of(inner, &call.agent.tenant, &call.manifest.model, call.attempt)?;
+    let model = model_of(inner, &call.agent.tenant, &call.manifest.model, call.id.attempt)?;
     if let Some((tokens, context)) = plan.excess_tokens(&call.manifest, &messages, &call.tools) {
         let message = format!("there are about {tokens} tokens to read, and {context} fit");
         return Err(EffectError::Failed(failure("context_length_exceeded", FailureCause::TooLong, &message, Retry::Never)));
@@ -128,8 +127,8 @@ async fn ask(
     let request = ModelRequest {
         model: call.manifest.model.clone(),
         run: call.run,
-        iteration: call.iteration,
-        attempt: call.attempt,
+        iteration: call.id.iteration,
+        attempt: call.id.attempt,
         instructions: call.manifest.instructions.clone(),
         messages,
         tools: if plan.is_summary { Arc::new([]) } else { call.tools },
@@ -145,8 +144,7 @@ async fn ask(
         agent: call.agent,
         run: call.run,
         epoch: call.epoch,
-        iteration: call.iteration,
-        attempt: call.attempt,
+        id: call.id,
         buffer,
         heartbeats_only: plan.is_summary,
         mailbox: mailbox.clone(),

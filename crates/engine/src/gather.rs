@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
-use windlass_kernel::{AgentKey, ChunkLengths, Epoch, FailureCause, Reply, RunId, StreamedText, content::Reasoning};
+use windlass_kernel::{AgentKey, ChunkLengths, Epoch, FailureCause, ModelCallId, Reply, RunId, StreamedText, content::Reasoning};
 use windlass_ports::{Clock, CommitKind, DeltaBatch, ModelError, ModelEvent, ModelStream, Retry, StoreError};
 
 use crate::{
@@ -44,8 +44,7 @@ pub(crate) struct Streamer {
     pub agent: AgentKey,
     pub run: RunId,
     pub epoch: Epoch,
-    pub iteration: u32,
-    pub attempt: u32,
+    pub id: ModelCallId,
     pub buffer: Arc<StreamBuffer>,
     /// Whether only heartbeats are streamed: the text of a summary is for the run alone.
     pub heartbeats_only: bool,
@@ -163,8 +162,8 @@ impl Streamer {
     /// Has the worker commit the reasoning before the first text of a message, and waits for that.
     async fn commit_reasoning(&self, reasoning: Vec<Reasoning>) -> Result<(), ReplyError> {
         let (done, committed) = oneshot::channel();
-        let (run, iteration, attempt, position) = (self.run, self.iteration, self.attempt, self.buffer.position());
-        let message = WorkerMessage::Reasoned(Box::new(Reasoned { run, iteration, attempt, position, reasoning, done }));
+        let (run, id, position) = (self.run, self.id, self.buffer.position());
+        let message = WorkerMessage::Reasoned(Box::new(Reasoned { run, id, position, reasoning, done }));
         self.mailbox.send(message).await.map_err(|_| ReplyError::Closed)?;
         committed.await.map_err(|_| ReplyError::Closed)
     }

@@ -8,7 +8,7 @@ use std::{
 use windlass_kernel::{
     AgentKey, AgentName, Budgets, Compaction, Manifest, PolicyName, ResultField, Route, Tenant, ToolName, ToolServer, ToolSpec,
 };
-use windlass_ports::{Executor, Models, PinnedManifest, Tenants, codec};
+use windlass_ports::{Executor, Models, OfferedTool, PinnedManifest, Tenants, codec};
 
 use crate::{api::EngineError, settings::Settings};
 
@@ -44,7 +44,8 @@ pub struct AgentCatalog {
     /// The tenants that may use a tool. A tool without an entry is available to all.
     tool_tenants: BTreeMap<ToolName, Tenants>,
     /// Executors of the tools that run in this process.
-    executors: Vec<Arc<dyn Executor>>,
+    /// The tools of the executors of this process. Of two tools with one name, the first one counts.
+    offered: BTreeMap<ToolName, (OfferedTool, Arc<dyn Executor>)>,
     /// Whether requests may name only the agents above.
     is_closed: bool,
     ready: Mutex<BTreeMap<AgentKey, Arc<PinnedManifest>>>,
@@ -75,7 +76,13 @@ pub(crate) struct RunOptions {
 impl AgentCatalog {
     /// A catalog of these agents, tools and executors.
     pub fn new(agents: BTreeMap<AgentName, AgentSpec>, tools: BTreeMap<ToolName, ToolSpec>, executors: Vec<Arc<dyn Executor>>) -> Self {
-        AgentCatalog { agents, tools, tool_tenants: BTreeMap::new(), executors, is_closed: false, ready: Mutex::default() }
+        let mut offered = BTreeMap::new();
+        for executor in executors {
+            for tool in executor.offers() {
+                offered.entry(tool.name.as_str().into()).or_insert_with(|| (tool, executor.clone()));
+            }
+        }
+        AgentCatalog { agents, tools, tool_tenants: BTreeMap::new(), offered, is_closed: false, ready: Mutex::default() }
     }
 
     /// The same catalog, with these tenants for its external tools.
@@ -180,13 +187,13 @@ impl AgentCatalog {
         if self.tools.contains_key(name) {
             return self.external_tool(tenant, name).cloned();
         }
-        let executor = self.executor(name)?;
+        let (offered, _) = self.offered.get(name)?;
         Some(ToolSpec {
             name: name.clone(),
-            description: String::new(),
-            parameters: serde_json::json!({ "type": "object" }),
+            description: offered.description.clone(),
+            parameters: offered.parameters.clone(),
             route: Route::InProcess,
-            effect: executor.effect(name),
+            effect: offered.effect,
             after_execution: windlass_kernel::AfterExecution::Suspend,
             deadline_ms: settings.call_deadline_ms,
             remote: None,
@@ -196,7 +203,7 @@ impl AgentCatalog {
 
     /// The executor that runs a tool in this process.
     pub(crate) fn executor(&self, name: &ToolName) -> Option<&Arc<dyn Executor>> {
-        self.executors.iter().find(|executor| executor.accepts(name))
+        self.offered.get(name).map(|(_, executor)| executor)
     }
 
     fn manifest(&self, agent: &AgentKey, options: RunOptions, models: &dyn Models, settings: &Settings) -> Result<Manifest, EngineError> {

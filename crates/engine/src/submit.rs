@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use windlass_kernel::{
-    AgentKey, AgentName, BoxId, BoxRange, ConversationId, Event, Input, NewItem, Opening, Origin, RunId, Tenant, Timestamp, apply,
+    AgentIdentity, AgentKey, AgentName, BoxId, BoxRange, Event, Input, NewItem, Opening, Origin, RunId, Tenant, Timestamp, apply,
 };
 use windlass_ports::{
     CommitKind, Enqueued as StoreEnqueued, InConversation, Lineage, MessageKind, NewBox, NewRun, PinnedManifest, RequestHash,
@@ -59,7 +59,7 @@ impl Engine {
             return Err(EngineError::Draining);
         }
         // The head of a conversation is only for runs of the conversation: a run outside of it would not have its history.
-        if new.conversation.is_none() && new.agent.agent.as_str().parse::<ConversationId>().is_ok() {
+        if new.conversation.is_none() && matches!(new.agent.agent.identity(), AgentIdentity::Conversation(_)) {
             return Err(EngineError::ConversationsAgent);
         }
         self.admit_run(&new.agent.tenant, new.dedupe.as_deref()).await?;

@@ -1,6 +1,6 @@
 //! Log lines and metrics of model calls, for operators.
 
-use windlass_kernel::{AgentKey, Epoch, Reply, RunId, Spent, Tenant};
+use windlass_kernel::{AgentKey, Epoch, ModelCallId, Reply, RunId, Spent, Tenant};
 use windlass_ports::{Fact, Model, ModelCalled, ModelError};
 
 use crate::{engine::Inner, fair_semaphore::Permit, token_meter::TokenMeter, worker_message::EffectError};
@@ -10,8 +10,7 @@ pub(crate) struct Attempt {
     pub agent: AgentKey,
     pub run: RunId,
     pub epoch: Epoch,
-    pub iteration: u32,
-    pub attempt: u32,
+    pub id: ModelCallId,
 }
 
 impl Attempt {
@@ -30,7 +29,8 @@ impl Attempt {
         let (agent, code, first_token_ms) = (&self.agent.agent, failure.map(|(code, _)| code), meter.first_token_ms());
         inner.meter.record(Fact::ModelCalled(ModelCalled { model, agent, code, ms, first_token_ms, usage }));
         if let Some((code, reason)) = failure {
-            let Attempt { agent: AgentKey { tenant, agent }, run, epoch, iteration, attempt } = self;
+            let Attempt { agent: AgentKey { tenant, agent }, run, epoch, id } = self;
+            let ModelCallId { iteration, attempt, .. } = *id;
             let (epoch, node) = (epoch.0, inner.node.0);
             tracing::warn!(%tenant, %agent, %run, epoch, node, iteration, attempt, model, code, reason, "a model call failed");
         }

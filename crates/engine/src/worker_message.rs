@@ -1,7 +1,7 @@
 //! The messages that workers receive from doors, from their own effects and from the sweep.
 
 use tokio::sync::oneshot;
-use windlass_kernel::{CallNumber, Reply, RunId, Spent, content::Reasoning};
+use windlass_kernel::{CallNumber, ModelCallId, Reply, RunId, Spent, content::Reasoning};
 use windlass_ports::{Enqueued, Item, ModelError, NewRun, ToolReport};
 
 use crate::api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult};
@@ -34,8 +34,7 @@ pub(crate) enum WorkerMessage {
 /// Reasoning of a model call that continues.
 pub(crate) struct Reasoned {
     pub run: RunId,
-    pub iteration: u32,
-    pub attempt: u32,
+    pub id: ModelCallId,
     /// The length of the run's output at the start of the call. If the output is longer now, the reasoning is recorded already.
     pub position: u32,
     pub reasoning: Vec<Reasoning>,
@@ -46,8 +45,7 @@ pub(crate) struct Reasoned {
 /// The outcome of a model call.
 pub(crate) struct ModelDone {
     pub run: RunId,
-    pub iteration: u32,
-    pub attempt: u32,
+    pub id: ModelCallId,
     /// The items of the prompt, so that they need not be read from the store again.
     pub context: Option<Vec<Item>>,
     /// The tokens used by the attempt, if there is no reply.

@@ -28,11 +28,11 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
         | Event::Ignored { .. }
         | Event::BudgetBreached { .. }
         | Event::Heartbeat => {}
-        Event::IterationStarted { iteration, at } => {
+        Event::IterationStarted { iteration, purpose, at } => {
             run.output.length += run.calls().len() as u32;
             run.iteration = *iteration;
             run.started_at.get_or_insert(*at);
-            run.phase = Phase::Thinking { attempt: 1, not_before: None };
+            run.phase = Phase::Thinking { purpose: *purpose, attempt: 1, not_before: None };
         }
         Event::ActionStarted { at, call } => {
             run.output.length += 1;
@@ -99,7 +99,7 @@ fn count(run: &mut Run, usage: Usage, lost: u64) {
 
 /// Another attempt of the iteration's model call is owed.
 fn ask_again(run: &mut Run, at: Option<Timestamp>) {
-    if let Phase::Thinking { attempt, not_before } = &mut run.phase {
+    if let Phase::Thinking { attempt, not_before, .. } = &mut run.phase {
         *attempt += 1;
         *not_before = at;
     }

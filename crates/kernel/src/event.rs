@@ -10,7 +10,7 @@ use crate::{
     ids::{CallNumber, ItemId, Timestamp},
     input::Finish,
     manifest::AfterExecution,
-    run::{BoxRange, OpenCall, Origin, ParkReason},
+    run::{BoxRange, OpenCall, Origin, ParkReason, Purpose},
 };
 
 /// An entry of the journal. The state of a run is the fold of its events.
@@ -36,6 +36,9 @@ pub enum Event {
     IterationStarted {
         /// The number of the iteration, from 1.
         iteration: u32,
+        /// What the model is asked for.
+        #[serde(default, skip_serializing_if = "Purpose::is_reply")]
+        purpose: Purpose,
         /// When it started.
         at: Timestamp,
     },

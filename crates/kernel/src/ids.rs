@@ -144,6 +144,27 @@ name!(
     ToolName
 );
 
+/// What the name of a head stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgentIdentity<'a> {
+    /// An agent with a name of its own.
+    Named(&'a str),
+    /// One run that has no named agent, or that takes only the settings of one. The head exists as long as the run.
+    Run(RunId),
+    /// A conversation.
+    Conversation(ConversationId),
+}
+
+impl AgentName {
+    /// What the name stands for. A name that reads as the id of a run or of a conversation is one.
+    pub fn identity(&self) -> AgentIdentity<'_> {
+        let name = self.as_str();
+        let run = || name.parse().map(AgentIdentity::Run);
+        let conversation = |_| name.parse().map(AgentIdentity::Conversation);
+        run().or_else(conversation).unwrap_or(AgentIdentity::Named(name))
+    }
+}
+
 /// An agent with its tenant: the key of a head.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentKey {
@@ -219,6 +240,17 @@ mod tests {
         assert_eq!(run.to_string().parse(), Ok(run));
         let key = CallKey { run, call: CallNumber(12) };
         assert_eq!(key.to_string().parse(), Ok(key));
+    }
+
+    #[test]
+    fn a_name_that_reads_as_an_id_stands_for_a_run_or_a_conversation() {
+        let identity = |text: &str| format!("{:?}", AgentName::from(text).identity());
+        let id = Uuid::from_u128(7);
+        assert_eq!(AgentName::from(RunId(id).to_string().as_str()).identity(), AgentIdentity::Run(RunId(id)));
+        assert_eq!(AgentName::from(ConversationId(id).to_string().as_str()).identity(), AgentIdentity::Conversation(ConversationId(id)));
+        for name in ["clerk", "run_7", "conv_", "item_00000000000000000000000000000007"] {
+            assert_eq!(identity(name), format!("Named({name:?})"));
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod facts;
 mod failure;
 mod ids;
 mod input;
+mod ledger;
 mod manifest;
 mod outstanding;
 mod policy;
@@ -30,16 +31,18 @@ pub use event::{EndReason, Event, IgnoreReason, InputKind, TaskStatus};
 pub use facts::{CallerSpan, ReplyFacts, SpanId};
 pub use failure::FailureCause;
 pub use ids::{
-    AgentKey, AgentName, BadId, BoxId, CallKey, CallNumber, ConversationId, Epoch, ItemId, RunId, Seq, Tenant, Timestamp, ToolName,
+    AgentIdentity, AgentKey, AgentName, BadId, BoxId, CallKey, CallNumber, ConversationId, Epoch, ItemId, RunId, Seq, Tenant, Timestamp,
+    ToolName,
 };
 pub use input::{
     Decision, Failure, Finish, Input, LostModelCall, NewItem, Opening, Reply, Report, ReportCause, RequestedCall, StreamedText,
 };
+pub use ledger::{CallStatus, CallUpdate, call_updates};
 pub use manifest::{
     AfterExecution, Compaction, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolChoice, ToolServer,
     ToolSpec,
 };
 pub use outstanding::{Effect, newly_outstanding, outstanding};
-pub use run::{BoxRange, HeadStatus, OpenCall, Origin, ParkReason, Phase, Progress, Run};
+pub use run::{BoxRange, HeadStatus, ModelCallId, OpenCall, Origin, ParkReason, Phase, Progress, Purpose, Run};
 pub use step::{Moment, TAKEOVERS_MAX, Transition, step};
 pub use submit::{SUBMIT_RESULT, tool_schema as submit_result_schema};

@@ -3,7 +3,7 @@
 use crate::{
     ids::{CallNumber, Timestamp},
     manifest::Route,
-    run::{Phase, Progress, Run},
+    run::{ModelCallId, Phase, Progress, Run},
 };
 
 /// Something that the owner of a run must do outside the store. It is done only after the commit that made it outstanding.
@@ -11,10 +11,8 @@ use crate::{
 pub enum Effect {
     /// Call the model.
     CallModel {
-        /// The iteration it belongs to.
-        iteration: u32,
-        /// The attempt within the iteration, from 1.
-        attempt: u32,
+        /// The identity of the call.
+        id: ModelCallId,
         /// The earliest start, after a failed attempt.
         not_before: Option<Timestamp>,
     },
@@ -34,8 +32,8 @@ pub fn outstanding(run: &Run) -> Vec<Effect> {
     }
     match &run.phase {
         Phase::Accepted | Phase::Ended { .. } => Vec::new(),
-        Phase::Thinking { attempt, not_before } => {
-            vec![Effect::CallModel { iteration: run.iteration, attempt: *attempt, not_before: *not_before }]
+        Phase::Thinking { not_before, .. } => {
+            run.model_call().map(|id| Effect::CallModel { id, not_before: *not_before }).into_iter().collect()
         }
         Phase::Waiting { calls } => calls
             .iter()

@@ -88,6 +88,9 @@ pub enum Phase {
     Accepted,
     /// A model call for the current iteration is owed.
     Thinking {
+        /// What the iteration asks the model for. [`Run::model_call`] also knows about a summary that is needed before that.
+        #[serde(default, skip_serializing_if = "Purpose::is_reply")]
+        purpose: Purpose,
         /// The attempt of the iteration's model call, from 1.
         attempt: u32,
         /// The earliest start of the attempt.
@@ -106,6 +109,35 @@ pub enum Phase {
         /// Why the run ended.
         reason: EndReason,
     },
+}
+
+/// What a model call is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// The model answers or requests calls.
+    #[default]
+    Reply,
+    /// The model summarises what it would read.
+    Summary,
+}
+
+impl Purpose {
+    /// Whether it is the default, which stored records leave out.
+    pub(crate) fn is_reply(&self) -> bool {
+        *self == Purpose::Reply
+    }
+}
+
+/// The identity of a model call within its run: a result counts only for the call that it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModelCallId {
+    /// The iteration that the call belongs to.
+    pub iteration: u32,
+    /// What the call is for.
+    pub purpose: Purpose,
+    /// The attempt within the iteration, from 1.
+    pub attempt: u32,
 }
 
 /// A call of the current iteration.
@@ -247,6 +279,13 @@ impl Run {
             Phase::Thinking { .. } => HeadStatus::Running,
             Phase::Waiting { .. } => HeadStatus::Suspended,
         }
+    }
+
+    /// The model call that the run is owed in its present phase. A parked run has one too, which is made once a person has decided.
+    pub fn model_call(&self) -> Option<ModelCallId> {
+        let Phase::Thinking { purpose, attempt, .. } = self.phase else { return None };
+        let purpose = if self.compacting > 0 { Purpose::Summary } else { purpose };
+        Some(ModelCallId { iteration: self.iteration, purpose, attempt })
     }
 
     /// The calls of the current iteration.

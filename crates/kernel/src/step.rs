@@ -34,6 +34,7 @@ use crate::{
     event::{EndReason, Event, IgnoreReason, TaskStatus},
     ids::{CallNumber, ItemId, Timestamp},
     input::{Decision, Failure, Input, NewItem, Opening, Reply, Report, RequestedCall, StreamedText},
+    ledger::{CallUpdate, call_updates},
     manifest::{EffectClass, Manifest},
     policy::{self, Delivery, Ending, Move, Next, Planned, Policy},
     run::{OpenCall, Origin, ParkReason, Phase, Progress, Run},
@@ -59,6 +60,8 @@ pub struct Transition {
     pub items: Vec<NewItem>,
     /// What goes into the output box, in order: new items, and results that are stored already.
     pub appended: Vec<ItemId>,
+    /// What the events do to the rows of calls, in order.
+    pub calls: Vec<(CallNumber, CallUpdate)>,
     /// The run afterwards: always the fold of `events` over the run before.
     pub run: Run,
 }
@@ -123,7 +126,7 @@ type Taken = Result<(), IgnoreReason>;
 
 impl<'a, 'm> Draft<'a, 'm> {
     fn new(run: &Run, manifest: &'a Manifest, moment: &'a mut Moment<'m>) -> Self {
-        let made = Transition { events: Vec::new(), items: Vec::new(), appended: Vec::new(), run: run.clone() };
+        let made = Transition { events: Vec::new(), items: Vec::new(), appended: Vec::new(), calls: Vec::new(), run: run.clone() };
         Draft { manifest, policy: policy::policy(manifest.policy), moment, made }
     }
 
@@ -136,6 +139,7 @@ impl<'a, 'm> Draft<'a, 'm> {
     }
 
     fn record(&mut self, event: Event) {
+        self.made.calls.extend(call_updates(&self.made.run, &event));
         apply_to(&mut self.made.run, &event);
         self.made.events.push(event);
     }
@@ -216,7 +220,7 @@ impl<'a, 'm> Draft<'a, 'm> {
             None => {
                 self.append_results();
                 let iteration = self.run().iteration + 1;
-                self.record(Event::IterationStarted { iteration, at: self.moment.now });
+                self.record(Event::IterationStarted { iteration, purpose: self.purpose(), at: self.moment.now });
             }
         }
     }

@@ -86,7 +86,7 @@ fn check_version(what: &str, version: u16) -> Result<(), StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use windlass_kernel::{CallNumber, CallerSpan, Event, IgnoreReason, InputKind, ReplyFacts, SpanId, Timestamp, Usage};
+    use windlass_kernel::{CallNumber, CallerSpan, Event, IgnoreReason, InputKind, Purpose, ReplyFacts, SpanId, Timestamp, Usage};
 
     use super::*;
 
@@ -94,7 +94,7 @@ mod tests {
     fn events_are_read_back_as_they_were() {
         let events = [
             Event::Leased,
-            Event::IterationStarted { iteration: 2, at: Timestamp(5) },
+            Event::IterationStarted { iteration: 2, purpose: Purpose::Reply, at: Timestamp(5) },
             Event::Ignored { input: InputKind::Timeout, call: Some(CallNumber(3)), reason: IgnoreReason::NotWaiting },
         ];
         for event in events {

@@ -2,16 +2,15 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use windlass_kernel::{AfterExecution, CallKey, EffectClass, TaskStatus, Tenant, Timestamp, ToolName};
+use windlass_kernel::{AfterExecution, CallKey, TaskStatus, Tenant, Timestamp, ToolName};
+
+use crate::servers::OfferedTool;
 
 /// Runs tools in the server process. An executor can't fail a run: a tool's failure is data for the model.
 #[async_trait]
 pub trait Executor: Send + Sync {
-    /// Whether this executor has the tool. Called once per run, when the tools of the run are recorded.
-    fn accepts(&self, tool: &ToolName) -> bool;
-
-    /// What repeating a call would do. It decides what happens to a call that a crash interrupted.
-    fn effect(&self, tool: &ToolName) -> EffectClass;
+    /// The tools that this executor runs. The engine asks once, when it starts.
+    fn offers(&self) -> Vec<OfferedTool>;
 
     /// Runs one call. Dropping the future cancels the call.
     async fn run(&self, call: ToolCall) -> ToolReport;

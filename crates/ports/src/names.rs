@@ -23,6 +23,7 @@ macro_rules! spelled {
     };
 }
 pub(crate) use spelled;
+pub use windlass_kernel::CallStatus;
 
 spelled! {
     /// The kind of a commit. Each kind has a crash point before and after it.
@@ -111,27 +112,5 @@ spelled! {
         Error = "error",
         /// The message is not needed any more.
         Skipped = "skipped",
-    }
-}
-
-spelled! {
-    /// The status of a call.
-    CallStatus {
-        /// An executor of the server process was given the call.
-        Started = "started",
-        /// The call waits for a tool service to claim it.
-        Waiting = "waiting",
-        /// A tool service holds the call.
-        Claimed = "claimed",
-        /// The result is stored.
-        Received = "received",
-        /// The result is in the output box.
-        Applied = "applied",
-        /// The deadline passed before a result arrived.
-        Expired = "expired",
-        /// The call is parked until a person decides.
-        Parked = "parked",
-        /// The run ended before the result arrived.
-        Dropped = "dropped",
     }
 }

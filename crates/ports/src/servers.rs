@@ -51,6 +51,14 @@ pub struct OfferedTool {
     pub effect: EffectClass,
 }
 
+impl OfferedTool {
+    /// A tool without a description, which takes any object.
+    pub fn plain(name: &str, effect: EffectClass) -> Self {
+        let parameters = serde_json::json!({ "type": "object" });
+        OfferedTool { name: name.to_owned(), description: String::new(), parameters, annotations: None, effect }
+    }
+}
+
 /// Why a tool server can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServerError {

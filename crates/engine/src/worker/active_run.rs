@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
-    AgentKey, AgentName, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, Remote, Run, RunId, Seq, StreamedText,
-    Timestamp, ToolName, ToolServer, content, outstanding,
+    AgentKey, AgentName, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, ModelCallId, Remote, Run, RunId, Seq,
+    StreamedText, Timestamp, ToolName, ToolServer, content, outstanding,
 };
 use windlass_ports::{CallChange, Commit, Committed, Guard, Head, Item, LoadedRun, ModelTool, NewRun};
 
@@ -263,7 +263,7 @@ impl ActiveRun {
     pub fn record_end(&mut self, message: &mut WorkerMessage) {
         match message {
             WorkerMessage::ModelDone(done) => {
-                let is_its = |effect: &Effect| matches!(effect, Effect::CallModel { iteration, attempt, .. } if (*iteration, *attempt) == (done.iteration, done.attempt));
+                let is_its = |effect: &Effect| matches!(effect, Effect::CallModel { id, .. } if *id == done.id);
                 self.in_flight.retain(|(run, effect), _| *run != done.run || !is_its(effect));
                 if let Some(run) = self.run.as_mut().filter(|run| run.id == done.run && run.context.is_none()) {
                     run.context = done.context.take();
@@ -326,9 +326,9 @@ impl ActiveRun {
                     // During the pause the run waits in the store, without a worker.
                     pause = Some(Duration::from_millis((at.0 - inner.clock.now().0).max(1).unsigned_abs()));
                 }
-                Effect::CallModel { iteration, attempt, .. } => {
+                Effect::CallModel { id, .. } => {
                     let buffer = open_buffer(inner, run, &mut self.buffer);
-                    let call = model_call(inner, agent, run, buffer, iteration, attempt);
+                    let call = model_call(inner, agent, run, buffer, id);
                     self.in_flight.insert((run.id, effect), effects::start_model(inner.clone(), call, mailbox.clone()));
                 }
                 Effect::StartTool { call } => {
@@ -353,14 +353,7 @@ fn open_buffer(inner: &Inner, run: &CommittedRun, stream: &mut Option<(RunId, Ar
     Some(buffer)
 }
 
-fn model_call(
-    inner: &Inner,
-    agent: &AgentKey,
-    run: &CommittedRun,
-    buffer: Option<Arc<StreamBuffer>>,
-    iteration: u32,
-    attempt: u32,
-) -> ModelCall {
+fn model_call(inner: &Inner, agent: &AgentKey, run: &CommittedRun, buffer: Option<Arc<StreamBuffer>>, id: ModelCallId) -> ModelCall {
     let wall = run.manifest.budgets.wall_ms.zip(run.state.started_at);
     let left = wall.map(|(ms, start)| left_ms(start.plus_ms(ms), inner.clock.now()));
     ModelCall {
@@ -369,8 +362,7 @@ fn model_call(
         epoch: run.epoch,
         buffer,
         run: run.id,
-        iteration,
-        attempt,
+        id,
         manifest: run.manifest.clone(),
         tools: run.tools.clone(),
         output: run.state.output,

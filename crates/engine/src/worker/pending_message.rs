@@ -212,21 +212,18 @@ impl Drafting<'_> {
 
     /// Records reasoning of the current attempt, unless it is recorded already.
     fn reasoned(&mut self, reasoned: &Reasoned) -> bool {
-        let Phase::Thinking { attempt, .. } = self.draft.run.phase else { return false };
-        let run = &self.draft.run;
-        let now = (self.run, run.iteration, attempt, run.output.length);
-        let is_its = now == (reasoned.run, reasoned.iteration, reasoned.attempt, reasoned.position) && self.streamed.text.is_empty();
+        let now = (self.run, self.draft.run.model_call(), self.draft.run.output.length);
+        let is_its = now == (reasoned.run, Some(reasoned.id), reasoned.position) && self.streamed.text.is_empty();
         is_its && self.step(Input::Reasoned { reasoning: reasoned.reasoning.clone(), chunks: self.streamed.chunks.clone() })
     }
 
     fn model_done(&mut self, model_done: &ModelDone) -> bool {
-        let Phase::Thinking { attempt, .. } = self.draft.run.phase else { return false };
-        if model_done.run != self.run || model_done.iteration != self.draft.run.iteration || model_done.attempt != attempt {
+        if model_done.run != self.run || self.draft.run.model_call() != Some(model_done.id) {
             return false;
         }
         let input = match &model_done.outcome {
             Ok(reply) => Input::Replied(reply.clone()),
-            Err(EffectError::Failed(error)) => Input::AttemptFailed(self.failure(error, attempt, model_done.spent)),
+            Err(EffectError::Failed(error)) => Input::AttemptFailed(self.failure(error, model_done.id.attempt, model_done.spent)),
             Err(EffectError::ReplayMismatch) if is_structured(self.manifest) => Input::AttemptFailed(self.unfinished(model_done.spent)),
             Err(EffectError::ReplayMismatch) => Input::Cut { streamed: self.streamed.clone(), spent: model_done.spent },
             Err(EffectError::Panicked) => Input::Panicked,

@@ -9,6 +9,7 @@ use crate::{
     input::{Failure, Reply, StreamedText},
     manifest::Compaction,
     policy::{Delivery, Ending},
+    run::Purpose,
 };
 
 /// The code of an attempt whose prompt was too long.
@@ -18,9 +19,18 @@ const TOO_LONG: &str = "context_length_exceeded";
 const ATTEMPTS_MAX: u32 = 4;
 
 impl Draft<'_, '_> {
-    /// Whether the next reply of the model is a summary.
+    /// What the next iteration asks the model for.
+    pub(super) fn purpose(&self) -> Purpose {
+        match self.manifest.compaction {
+            Compaction::Only => Purpose::Summary,
+            Compaction::Off | Compaction::Auto => Purpose::Reply,
+        }
+    }
+
+    /// Whether the next reply of the model is a summary. The setting decides too, because older journals have no purposes.
     pub(super) fn awaits_summary(&self) -> bool {
-        self.run().compacting > 0 || self.manifest.compaction == Compaction::Only
+        let is_summary = self.run().model_call().is_some_and(|id| id.purpose == Purpose::Summary);
+        is_summary || self.purpose() == Purpose::Summary
     }
 
     /// Whether to ask for a summary after this failure. It is of no use once text was streamed, which is never retracted, or in an iteration

@@ -13,7 +13,7 @@ fn a_run_that_became_too_long_continues_from_a_summary() {
             entered -> leased, lap_started(1) [call_model 1] = running
             reply: look -> replied(1 look) [start_tool 1] +call 1 = suspended, waits for 1 until 60000
             report 1 success -> reported(1 success), lap_started(2) [call_model 2] +result 1 = running
-            failed context_length_exceeded never -> attempt_failed(context_length_exceeded), compacting(2) [call_model 2 try 2 at 0] = running
+            failed context_length_exceeded never -> attempt_failed(context_length_exceeded), compacting(2) [call_model 2 summary try 2 at 0] = running
             reply "in short" using 9+3 -> compacted(2) [call_model 2 try 3] +summary "in short" = running
             reply "done" -> replied, ended(success answered) +deliverable {"text":"done"} = idle
             usage? 9+3
@@ -28,11 +28,11 @@ fn a_summary_that_is_too_long_to_make_is_attempted_with_less_and_then_given_up()
         "\nentered\nfailed context_length_exceeded never\nfailed context_length_exceeded never\nfailed busy retry 5\nfailed context_length_exceeded never\nfailed context_length_exceeded never\nfailed context_length_exceeded never\n",
         expect![[r#"
             entered -> leased, lap_started(1) [call_model 1] = running
-            failed context_length_exceeded never -> attempt_failed(context_length_exceeded), compacting(1) [call_model 1 try 2 at 0] = running
-            failed context_length_exceeded never -> attempt_failed(context_length_exceeded), compacting(1) [call_model 1 try 3 at 0] = running
-            failed busy retry 5 -> attempt_failed(busy) [call_model 1 try 4 at 5] = running
-            failed context_length_exceeded never -> attempt_failed(context_length_exceeded), compacting(1) [call_model 1 try 5 at 0] = running
-            failed context_length_exceeded never -> attempt_failed(context_length_exceeded), compacting(1) [call_model 1 try 6 at 0] = running
+            failed context_length_exceeded never -> attempt_failed(context_length_exceeded), compacting(1) [call_model 1 summary try 2 at 0] = running
+            failed context_length_exceeded never -> attempt_failed(context_length_exceeded), compacting(1) [call_model 1 summary try 3 at 0] = running
+            failed busy retry 5 -> attempt_failed(busy) [call_model 1 summary try 4 at 5] = running
+            failed context_length_exceeded never -> attempt_failed(context_length_exceeded), compacting(1) [call_model 1 summary try 5 at 0] = running
+            failed context_length_exceeded never -> attempt_failed(context_length_exceeded), compacting(1) [call_model 1 summary try 6 at 0] = running
             failed context_length_exceeded never -> attempt_failed(context_length_exceeded), ended(failed model_failed context_length_exceeded) +deliverable {"text":"the model could not be called: context_length_exceeded it was"} = idle
         "#]],
     );
@@ -45,7 +45,7 @@ fn an_iteration_that_is_too_long_with_its_summary_ends_the_run() {
         "\nentered\nfailed context_length_exceeded never\nreply \"in short\"\nfailed context_length_exceeded never\n",
         expect![[r#"
             entered -> leased, lap_started(1) [call_model 1] = running
-            failed context_length_exceeded never -> attempt_failed(context_length_exceeded), compacting(1) [call_model 1 try 2 at 0] = running
+            failed context_length_exceeded never -> attempt_failed(context_length_exceeded), compacting(1) [call_model 1 summary try 2 at 0] = running
             reply "in short" -> compacted(1) [call_model 1 try 3] +summary "in short" = running
             failed context_length_exceeded never -> attempt_failed(context_length_exceeded), ended(failed model_failed context_length_exceeded) +deliverable {"text":"the model could not be called: context_length_exceeded it was"} = idle
         "#]],
@@ -87,7 +87,7 @@ fn a_budget_holds_for_summaries_too() {
         "\nentered\nfailed context_length_exceeded never\nreply \"in short\" using 9+3\n",
         expect![[r#"
             entered -> leased, lap_started(1) [call_model 1] = running
-            failed context_length_exceeded never -> attempt_failed(context_length_exceeded), compacting(1) [call_model 1 try 2 at 0] = running
+            failed context_length_exceeded never -> attempt_failed(context_length_exceeded), compacting(1) [call_model 1 summary try 2 at 0] = running
             reply "in short" using 9+3 -> compacted(1), budget_breached(tokens 12 of 10), ended(partial budget tokens) +summary "in short" +deliverable {"text":"stopped by the budget: tokens would be 12, 10 allowed"} = idle
         "#]],
     );
@@ -107,8 +107,8 @@ fn a_compaction_is_over_with_its_summary_and_calls_nothing() {
         "compaction: only\ntools: look",
         "\nentered\nfailed context_length_exceeded never\nreply \"in short\": look\n",
         expect![[r#"
-            entered -> leased, lap_started(1) [call_model 1] = running
-            failed context_length_exceeded never -> attempt_failed(context_length_exceeded), compacting(1) [call_model 1 try 2 at 0] = running
+            entered -> leased, lap_started(1) [call_model 1 summary] = running
+            failed context_length_exceeded never -> attempt_failed(context_length_exceeded), compacting(1) [call_model 1 summary try 2 at 0] = running
             reply "in short": look -> replied, ended(success answered) +deliverable {"summary":"in short"} = idle
         "#]],
     );
@@ -116,17 +116,17 @@ fn a_compaction_is_over_with_its_summary_and_calls_nothing() {
         "compaction: only",
         "\nentered\nthoughtful hm / in short / so / look\n",
         expect![[r#"
-        entered -> leased, lap_started(1) [call_model 1] = running
-        thoughtful hm / in short / so / look -> replied, ended(success answered) +deliverable {"summary":"in short"} = idle
-    "#]],
+            entered -> leased, lap_started(1) [call_model 1 summary] = running
+            thoughtful hm / in short / so / look -> replied, ended(success answered) +deliverable {"summary":"in short"} = idle
+        "#]],
     );
     check(
         "compaction: only",
         "\nentered\nreply \" \" using 7+1\nusage?\n",
         expect![[r#"
-        entered -> leased, lap_started(1) [call_model 1] = running
-        reply " " using 7+1 -> attempt_failed(no_summary), ended(failed model_failed no_summary) +deliverable {"text":"the model could not be called: it gave no summary of the conversation"} = idle
-        usage? 7+1
-    "#]],
+            entered -> leased, lap_started(1) [call_model 1 summary] = running
+            reply " " using 7+1 -> attempt_failed(no_summary), ended(failed model_failed no_summary) +deliverable {"text":"the model could not be called: it gave no summary of the conversation"} = idle
+            usage? 7+1
+        "#]],
     );
 }

@@ -304,8 +304,8 @@ impl Scene<'_> {
         let is_model = |flight: &&mut RunningEffect| !flight.is_over && matches!(flight.effect, Effect::CallModel { .. });
         let Some(flight) = worker.in_flight.iter_mut().find(is_model) else { return };
         flight.is_over = true;
-        if let Effect::CallModel { iteration, attempt, .. } = flight.effect {
-            worker.messages.push(WorkerMessage::ModelEnded { run: flight.run, iteration, attempt, is_reply });
+        if let Effect::CallModel { id, .. } = flight.effect {
+            worker.messages.push(WorkerMessage::ModelEnded { run: flight.run, id, is_reply });
         }
     }
 

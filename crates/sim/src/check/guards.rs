@@ -81,21 +81,21 @@ guards! {
 
 /// The guards that are active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Guards(u32);
+pub struct Guards(u64);
 
 impl Guards {
     /// All guards, as in the product.
     pub fn all() -> Self {
-        Guards(u32::MAX)
+        Guards(u64::MAX)
     }
 
     /// All guards except these.
     pub fn without(removed: &[Guard]) -> Self {
-        Guards(removed.iter().fold(u32::MAX, |set, guard| set & !(1 << *guard as u32)))
+        Guards(removed.iter().fold(u64::MAX, |set, guard| set & !(1 << *guard as u64)))
     }
 
     /// Whether a guard is active.
     pub fn has(self, guard: Guard) -> bool {
-        self.0 & (1 << guard as u32) != 0
+        self.0 & (1 << guard as u64) != 0
     }
 }

@@ -104,12 +104,12 @@ spelled! {
 
 /// A set of facts that were seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Facts(u32);
+pub struct Facts(u64);
 
 impl Facts {
     /// Adds one fact.
     pub fn add(&mut self, fact: Fact) {
-        self.0 |= 1 << fact as u32;
+        self.0 |= 1 << fact as u64;
     }
 
     /// Adds the facts of another set.
@@ -119,7 +119,7 @@ impl Facts {
 
     /// Whether a fact was seen.
     pub fn has(self, fact: Fact) -> bool {
-        self.0 & (1 << fact as u32) != 0
+        self.0 & (1 << fact as u64) != 0
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{CallNumber, Effect, Event, HeadStatus, Run, Timestamp};
+use windlass_kernel::{CallNumber, Effect, Event, HeadStatus, ModelCallId, Run, Timestamp};
 
 use super::configs::Config;
 
@@ -69,6 +69,19 @@ pub(super) enum CallStatus {
     Over,
 }
 
+impl CallStatus {
+    /// The status that a commit gives a row. Only a claim makes a row `Claimed`.
+    pub fn of(status: windlass_kernel::CallStatus) -> Self {
+        use windlass_kernel::CallStatus as Stored;
+        match status {
+            Stored::Started => CallStatus::Started,
+            Stored::Waiting | Stored::Claimed => CallStatus::Waiting,
+            Stored::Parked => CallStatus::Parked,
+            Stored::Received | Stored::Applied | Stored::Expired | Stored::Dropped => CallStatus::Over,
+        }
+    }
+}
+
 /// A call's row, and what the world outside knows of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Call {
@@ -120,7 +133,7 @@ pub(super) enum WorkerMessage {
     /// There may be work in the store.
     CheckStore,
     /// A model call has ended.
-    ModelEnded { run: RunNo, iteration: u32, attempt: u32, is_reply: bool },
+    ModelEnded { run: RunNo, id: ModelCallId, is_reply: bool },
     /// A tool of this process has ended.
     Tool { run: RunNo, call: CallNumber },
     /// A service reports to this process.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use windlass_kernel::{
-    BoxId, BoxRange, CallNumber, EffectClass, EndReason, Event, HeadStatus, Origin, Progress, Route, Run, TAKEOVERS_MAX, TaskStatus,
-    Timestamp, apply, outstanding,
+    BoxId, BoxRange, CallNumber, CallUpdate, EffectClass, EndReason, Event, HeadStatus, Origin, Progress, Route, Run, TAKEOVERS_MAX,
+    TaskStatus, Timestamp, apply, call_updates, outstanding,
 };
 
 use super::{
@@ -202,39 +202,22 @@ impl Store {
     }
 
     fn move_calls(&mut self, run: RunNo, before: &Run, event: &Event) {
-        let mut set = |call: CallNumber, status: CallStatus| {
-            if let Some(row) = self.call(run, call) {
-                row.status = status;
+        for (number, update) in call_updates(before, event) {
+            match update {
+                CallUpdate::Made { call, .. } => self.calls.push(Call {
+                    run,
+                    call: number,
+                    is_write: call.effect == EffectClass::Write,
+                    status: CallStatus::of(windlass_kernel::CallStatus::fresh(call.route)),
+                    starts: 0,
+                    is_ready: false,
+                }),
+                CallUpdate::Moved { status, .. } => {
+                    if let Some(row) = self.call(run, number) {
+                        row.status = CallStatus::of(status);
+                    }
+                }
             }
-        };
-        match event {
-            Event::Replied { calls, .. } | Event::CallsInherited { calls, .. } => self.calls.extend(calls.iter().map(|call| Call {
-                run,
-                call: call.call,
-                is_write: call.effect == EffectClass::Write,
-                status: if call.route == Route::InProcess { CallStatus::Started } else { CallStatus::Waiting },
-                starts: 0,
-                is_ready: false,
-            })),
-            Event::Reported { call, .. } => set(*call, CallStatus::Over),
-            Event::LeaseEnded { call } => set(*call, CallStatus::Waiting),
-            Event::CallParked { call } => set(*call, CallStatus::Parked),
-            Event::IterationStarted { .. } | Event::Ended { .. } => before.calls().iter().for_each(|call| set(call.call, CallStatus::Over)),
-            Event::Accepted { .. }
-            | Event::Leased
-            | Event::ActionStarted { .. }
-            | Event::AttemptFailed { .. }
-            | Event::Cut { .. }
-            | Event::Reasoned { .. }
-            | Event::Compacting { .. }
-            | Event::Compacted { .. }
-            | Event::Heartbeat
-            | Event::CallReleased { .. }
-            | Event::Parked { .. }
-            | Event::Unparked
-            | Event::OwnerChanged { .. }
-            | Event::Ignored { .. }
-            | Event::BudgetBreached { .. } => {}
         }
     }
 

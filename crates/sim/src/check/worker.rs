@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 use windlass_kernel::{
-    CallNumber, Effect, Event, Failure, FailureCause, HeadStatus, Input, ItemId, Manifest, Moment, Opening, Phase, Progress, Reply, Report,
-    ReportCause, RequestedCall, Run, Spent, StreamedText, TaskStatus, Timestamp, outstanding, step,
+    CallNumber, Effect, Event, Failure, FailureCause, HeadStatus, Input, ItemId, Manifest, ModelCallId, Moment, Opening, Phase, Progress,
+    Reply, Report, ReportCause, RequestedCall, Run, Spent, StreamedText, TaskStatus, Timestamp, outstanding, step,
 };
 
 use super::{
@@ -226,16 +226,13 @@ impl Scene<'_> {
     fn draft_message(&mut self, draft: &mut Draft, active: RunNo, message: WorkerMessage) -> bool {
         let now = self.state.clock;
         match message {
-            WorkerMessage::ModelEnded { run, iteration, attempt, is_reply } => {
-                let Phase::Thinking { attempt: current, .. } = draft.run.phase else { return false };
-                let fits = iteration == draft.run.iteration && attempt == current || !self.rules.guards.has(Guard::ReplyFitsIteration);
-                if run != active || !fits {
+            WorkerMessage::ModelEnded { run, id, is_reply } => {
+                let Some(owed) = draft.run.model_call() else { return false };
+                if run != active || id != owed && self.rules.guards.has(Guard::ReplyFitsIteration) {
                     return false;
                 }
-                self.seen.holds(iteration == draft.run.iteration, Promise::IterationsByOne, || {
-                    format!("a reply of iteration {iteration} is taken in iteration {}", draft.run.iteration)
-                });
-                draft.step(self.rules, model_input(self.rules.config, run, iteration, attempt, is_reply, now), now);
+                self.seen.holds(id == owed, Promise::IterationsByOne, || format!("a reply to {id:?} is taken as one to {owed:?}"));
+                draft.step(self.rules, model_input(self.rules.config, run, id, is_reply, now), now);
             }
             WorkerMessage::Tool { run, call } | WorkerMessage::Report { run, call } => {
                 let progress = draft.run.call(call).map(|open| open.progress);
@@ -377,20 +374,20 @@ impl Scene<'_> {
             }
             match effect {
                 Effect::StartTool { call } => self.state.store.start(&mut self.seen, run, call),
-                Effect::CallModel { iteration, attempt, .. } => self.judge_model_call(run, iteration, attempt),
+                Effect::CallModel { id, .. } => self.judge_model_call(run, id),
             }
             self.state.workers[index].in_flight.push(RunningEffect { run, effect, is_over: false });
         }
     }
 
     /// A model call must belong to a committed iteration.
-    fn judge_model_call(&mut self, run: RunNo, iteration: u32, attempt: u32) {
+    fn judge_model_call(&mut self, run: RunNo, id: ModelCallId) {
+        let iteration = id.iteration;
         let stored = self.state.store.run(run).state.clone();
-        let is_committed = match stored.phase {
-            Phase::Thinking { attempt: current, .. } if stored.iteration == iteration => attempt <= current,
-            Phase::Accepted | Phase::Thinking { .. } | Phase::Waiting { .. } | Phase::Ended { .. } => {
-                stored.iteration > iteration || stored.iteration == iteration && !matches!(stored.phase, Phase::Thinking { .. })
-            }
+        let is_committed = match stored.model_call() {
+            Some(owed) if owed.iteration == iteration => id.attempt <= owed.attempt,
+            Some(owed) => owed.iteration > iteration,
+            None => stored.iteration >= iteration,
         };
         self.seen
             .holds(is_committed, Promise::EffectFromRow, || format!("iteration {iteration} of run {run} calls the model without a row"));
@@ -455,9 +452,7 @@ impl Scene<'_> {
 
 fn is_end_of(message: WorkerMessage, flight: &RunningEffect) -> bool {
     match (message, flight.effect) {
-        (WorkerMessage::ModelEnded { run, iteration, attempt, .. }, Effect::CallModel { iteration: number, attempt: one, .. }) => {
-            run == flight.run && iteration == number && attempt == one
-        }
+        (WorkerMessage::ModelEnded { run, id, .. }, Effect::CallModel { id: one, .. }) => run == flight.run && id == one,
         (WorkerMessage::Tool { run, call }, Effect::StartTool { call: one }) => run == flight.run && call == one,
         (
             WorkerMessage::CheckStore
@@ -471,7 +466,8 @@ fn is_end_of(message: WorkerMessage, flight: &RunningEffect) -> bool {
 }
 
 /// The input of a model call's end: tools are requested in the first iteration, then an answer is given.
-fn model_input(config: &Config, run: RunNo, iteration: u32, attempt: u32, is_reply: bool, now: Timestamp) -> Input {
+fn model_input(config: &Config, run: RunNo, id: ModelCallId, is_reply: bool, now: Timestamp) -> Input {
+    let ModelCallId { iteration, attempt, .. } = id;
     if !is_reply {
         let retry_at = (attempt < 2).then(|| now.plus_ms(HOLD_TICKS));
         return Input::AttemptFailed(Failure {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use windlass_kernel::{AfterExecution, EffectClass, Route, TaskStatus, ToolName, ToolSpec};
-use windlass_ports::{Executor, ToolCall, ToolReport};
+use windlass_ports::{Executor, OfferedTool, ToolCall, ToolReport};
 
 use super::{World, ledger, node::Node, pass_ms};
 
@@ -34,19 +34,15 @@ impl SimTools {
 
 #[async_trait]
 impl Executor for SimTools {
-    fn accepts(&self, tool: &ToolName) -> bool {
-        LOCAL.iter().any(|(name, _)| *name == tool.as_str())
-    }
-
-    fn effect(&self, tool: &ToolName) -> EffectClass {
-        LOCAL.iter().find(|(name, _)| *name == tool.as_str()).map_or(EffectClass::Write, |(_, effect)| *effect)
+    fn offers(&self) -> Vec<OfferedTool> {
+        LOCAL.into_iter().map(|(name, effect)| OfferedTool::plain(name, effect)).collect()
     }
 
     async fn run(&self, call: ToolCall) -> ToolReport {
         if self.node.is_dead() {
             return std::future::pending().await;
         }
-        ledger::started_here(&self.world, &self.node, &call, self.effect(&call.tool)).await;
+        ledger::started_here(&self.world, &self.node, &call, effect_of(&call.tool)).await;
         let is_bad = self.world.fault(self.world.options.services, 100);
         let ms = match (is_bad, self.world.is_calm()) {
             (true, _) if self.world.chance(1, 2) => 10 * DEADLINE_MS,
@@ -60,6 +56,10 @@ impl Executor for SimTools {
         let wants_end = self.world.chance(1, 30);
         ToolReport { status, result: "\"done\"".into(), after: wants_end.then_some(AfterExecution::Terminate), failure: None }
     }
+}
+
+fn effect_of(tool: &ToolName) -> EffectClass {
+    LOCAL.iter().find(|(name, _)| *name == tool.as_str()).map_or(EffectClass::Write, |(_, effect)| *effect)
 }
 
 /// The specifications of the services' tools.

@@ -4,7 +4,9 @@
 //! conversation.
 
 use bytes::Bytes;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, ConversationId, EndReason, ItemId, NewItem, Phase, Run, RunId, Tenant, Timestamp};
+use windlass_kernel::{
+    AgentIdentity, AgentKey, BoxId, BoxRange, ConversationId, EndReason, ItemId, NewItem, Phase, Run, RunId, Tenant, Timestamp,
+};
 use windlass_ports::{ConversationChange, ConversationView, Conversed, Enqueued, InConversation, NewRun, Part, conversation_agent};
 
 use super::boxes::{chain, fill, inherited_depth, make_box, share};
@@ -238,6 +240,6 @@ pub(super) fn bind<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: RunId)
 
 /// The conversation that has this agent.
 fn conversation_of<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Result<Option<ConversationRow>> {
-    let Ok(id) = agent.agent.as_str().parse::<ConversationId>() else { return Ok(None) };
+    let AgentIdentity::Conversation(id) = agent.agent.identity() else { return Ok(None) };
     known(rows, &agent.tenant, id)
 }

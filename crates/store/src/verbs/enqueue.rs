@@ -1,6 +1,6 @@
 //! Records a request as a run. If its agent is idle, the run is leased or entered as well.
 
-use windlass_kernel::{BoxRange, Epoch, RunId, Seq};
+use windlass_kernel::{AgentIdentity, BoxRange, Epoch, Seq};
 use windlass_ports::{Commit, Enqueued, MessageId, MessageKind, MessageStatus, NewRun, OpenRequest, RunStatus, codec};
 
 use super::{
@@ -8,7 +8,7 @@ use super::{
     commit::{Plan, add_to_outbox, finish, journal_row, plan, run_change, write},
     conversations,
     erase::erase_ms,
-    heads::{is_own_head, lease},
+    heads::lease,
 };
 use crate::{
     StoreOptions,
@@ -76,7 +76,7 @@ pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new
 /// The head of an agent that has none. If the name is that of an earlier run whose head was deleted, its ordinals and epochs continue.
 fn unused<R: Reads + ?Sized>(rows: &R, new: &NewRun) -> Result<HeadRow> {
     let mut head = HeadRow::unused();
-    let may_have_been = !is_own_head(&new.agent, new.run) && new.agent.agent.as_str().parse::<RunId>().is_ok();
+    let may_have_been = matches!(new.agent.agent.identity(), AgentIdentity::Run(run) if run != new.run);
     while may_have_been && let Some(earlier) = rows.run_from(&new.agent, head.runs + 1)? {
         head.runs = earlier.brief.ordinal;
         head.epoch = head.epoch.max(earlier.brief.epoch.unwrap_or_default());

@@ -1,6 +1,6 @@
 //! What a head shows of its run, and the two verbs that change a head without a transition.
 
-use windlass_kernel::{AgentKey, HeadStatus, Run, RunId, Seq, Timestamp, outstanding};
+use windlass_kernel::{AgentIdentity, AgentKey, HeadStatus, Run, RunId, Seq, Timestamp, outstanding};
 use windlass_ports::{CallChange, Commit, MessageId};
 
 use crate::rows::{HeadRow, MessageRow, Reads, Result, Rows, begins_run};
@@ -30,7 +30,7 @@ fn wake_suspended(head: &HeadRow, leases: &[Timestamp], now: Timestamp) -> Optio
 
 /// Whether a head was made for one run only: the request named no agent, so the run gave the head its name.
 pub(crate) fn is_own_head(agent: &AgentKey, run: RunId) -> bool {
-    agent.agent.as_str() == run.to_string()
+    agent.agent.identity() == AgentIdentity::Run(run)
 }
 
 /// Makes a head show that no run is active.

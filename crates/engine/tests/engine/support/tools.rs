@@ -7,7 +7,7 @@ use std::{
 
 use async_trait::async_trait;
 use windlass_kernel::{AfterExecution, EffectClass, Route, TaskStatus, ToolName, ToolSpec};
-use windlass_ports::{Executor, ToolCall, ToolReport};
+use windlass_ports::{Executor, OfferedTool, ToolCall, ToolReport};
 
 use super::gauge::{Gauge, Latch};
 
@@ -68,16 +68,9 @@ impl Tools {
 
 #[async_trait]
 impl Executor for Tools {
-    fn accepts(&self, tool: &ToolName) -> bool {
-        [LOOK, TOUCH, WRITE].contains(&tool.as_str())
-    }
-
-    fn effect(&self, tool: &ToolName) -> EffectClass {
-        match tool.as_str() {
-            LOOK => EffectClass::Read,
-            TOUCH => EffectClass::Idempotent,
-            _ => EffectClass::Write,
-        }
+    fn offers(&self) -> Vec<OfferedTool> {
+        let effects = [(LOOK, EffectClass::Read), (TOUCH, EffectClass::Idempotent), (WRITE, EffectClass::Write)];
+        effects.into_iter().map(|(name, effect)| OfferedTool::plain(name, effect)).collect()
     }
 
     async fn run(&self, call: ToolCall) -> ToolReport {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 use windlass_kernel::{
-    AfterExecution, CallNumber, Effect, Event, HeadStatus, ItemId, ItemKind, NewItem, OpenCall, Phase, Run, Transition, newly_outstanding,
-    outstanding,
+    AfterExecution, CallNumber, Effect, Event, HeadStatus, ItemId, ItemKind, ModelCallId, NewItem, OpenCall, Phase, Purpose, Run,
+    Transition, newly_outstanding, outstanding,
 };
 
 use super::{driver::Driver, script::Question};
@@ -143,9 +143,10 @@ fn ending(after: AfterExecution) -> &'static str {
 
 fn effects(owed: &[Effect]) -> String {
     list(owed.iter().map(|effect| match effect {
-        Effect::CallModel { iteration, attempt, not_before } => {
+        Effect::CallModel { id: ModelCallId { iteration, purpose, attempt }, not_before } => {
+            let what = if *purpose == Purpose::Summary { " summary" } else { "" };
             let again = if *attempt > 1 { format!(" try {attempt}") } else { String::new() };
-            format!("call_model {iteration}{again}{}", not_before.map_or(String::new(), |at| format!(" at {}", at.0)))
+            format!("call_model {iteration}{what}{again}{}", not_before.map_or(String::new(), |at| format!(" at {}", at.0)))
         }
         Effect::StartTool { call } => format!("start_tool {}", call.0),
     }))
