@@ -5,7 +5,8 @@ use crate::{
     event::{EndReason, Event, TaskStatus},
     facts::ReplyFacts,
     ids::{CallNumber, Timestamp},
-    run::{OpenCall, Phase, Progress, Run},
+    interrupt::{Cause, Interrupt},
+    run::{OpenCall, ParkReason, Phase, Progress, Run},
 };
 
 /// The state of a run after one event. `None` before the first event, which must be `Accepted`.
@@ -75,14 +76,28 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
         }
         Event::Reported { call, status, item, after } => {
             run.takeovers = 0;
+            run.tainted |= run.call(*call).is_some_and(|call| call.untrusted);
             set_progress(run, *call, Progress::Received { item: *item, status: *status, after: *after });
+            // A result that arrives after all answers the question what became of the call.
+            run.interrupts.retain(|interrupt| interrupt.call != Some(*call));
         }
-        Event::CallParked { call } => set_progress(run, *call, Progress::Parked),
-        Event::CallReleased { call, deadline } => release(run, *call, *deadline),
-        Event::Parked { reason } => run.parked = Some(*reason),
+        Event::Interrupted(interrupt) => run.interrupts.push(interrupt.clone()),
+        Event::Approved { interrupt, by } => {
+            if let Some(open) = run.interrupts.iter_mut().find(|open| open.number == *interrupt) {
+                open.approvals.push(by.clone());
+            }
+        }
+        Event::Resolved { interrupt, deadline, .. } => resolve(run, *interrupt, *deadline),
+        Event::CallParked { call } => hold(run, Cause::UnknownOutcome, Some(*call)),
+        Event::CallReleased { call, deadline } => {
+            let held = run.call_hold(*call).map(|interrupt| interrupt.number);
+            held.into_iter().for_each(|number| resolve(run, number, Some(*deadline)));
+        }
+        Event::Parked { reason: ParkReason::OwnersLost } => hold(run, Cause::OwnersLost, None),
+        Event::Parked { reason: ParkReason::Panicked } => hold(run, Cause::Panicked, None),
         Event::Unparked => {
-            run.parked = None;
-            run.takeovers = 0;
+            let held = run.hold().map(|interrupt| interrupt.number);
+            held.into_iter().for_each(|number| resolve(run, number, None));
         }
         Event::OwnerChanged { lost } => {
             run.takeovers += 1;
@@ -109,7 +124,7 @@ fn ask_again(run: &mut Run, at: Option<Timestamp>) {
 fn end(run: &mut Run, status: TaskStatus, reason: EndReason) {
     let received = run.calls().iter().filter(|call| call.is_received()).count();
     run.output.length += received as u32 + 1;
-    run.parked = None;
+    run.interrupts.clear();
     run.phase = Phase::Ended { status, reason };
 }
 
@@ -120,11 +135,22 @@ fn make_calls(run: &mut Run, items: u32, calls: &[OpenCall]) {
     run.phase = Phase::Waiting { calls: calls.to_vec() };
 }
 
-/// A parked call may be started again.
-fn release(run: &mut Run, call: CallNumber, deadline: Timestamp) {
-    set_progress(run, call, Progress::Open);
-    if let Some(open) = open_call(run, call) {
-        open.deadline = deadline;
+/// Opens an interrupt for an event of a version that numbered none. The event itself has been counted already.
+fn hold(run: &mut Run, cause: Cause, call: Option<CallNumber>) {
+    run.interrupts.push(Interrupt::new(run.next_number - 1, cause, call));
+}
+
+/// Closes an interrupt. A call that it held may start now, if it gets a deadline; a run that it held begins to count lost owners again.
+fn resolve(run: &mut Run, number: u64, deadline: Option<Timestamp>) {
+    let Some(index) = run.interrupts.iter().position(|open| open.number == number) else { return };
+    let closed = run.interrupts.remove(index);
+    match closed.call {
+        None => run.takeovers = 0,
+        Some(call) => {
+            if let (Some(open), Some(deadline)) = (open_call(run, call), deadline) {
+                open.deadline = deadline;
+            }
+        }
     }
 }
 
@@ -153,7 +179,8 @@ fn begin(event: &Event) -> Option<Run> {
         takeovers: 0,
         compacting: 0,
         compacted_in: 0,
-        parked: None,
+        interrupts: Vec::new(),
+        tainted: false,
     })
 }
 

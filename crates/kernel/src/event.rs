@@ -1,5 +1,7 @@
 //! The journal of a run: append-only, densely numbered events. They hold pointers, numbers and times, never content.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -9,6 +11,7 @@ use crate::{
     failure::FailureCause,
     ids::{CallNumber, ItemId, Timestamp},
     input::Finish,
+    interrupt::{Interrupt, Verdict},
     manifest::AfterExecution,
     run::{BoxRange, OpenCall, Origin, ParkReason, Purpose},
 };
@@ -170,24 +173,48 @@ pub enum Event {
         /// The call that can be claimed again.
         call: CallNumber,
     },
-    /// The outcome of the call is unknown and it must not run twice: a person decides.
+    /// A person must decide something.
+    Interrupted(Interrupt),
+    /// A person approved a call that more people must approve.
+    Approved {
+        /// The number of the interrupt.
+        #[serde(rename = "n")]
+        interrupt: u64,
+        /// Who approved it.
+        by: Arc<str>,
+    },
+    /// An interrupt was closed.
+    Resolved {
+        /// The number of the interrupt.
+        #[serde(rename = "n")]
+        interrupt: u64,
+        /// How it was closed.
+        verdict: Verdict,
+        /// Who decided. Absent if the deadline of the interrupt passed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Arc<str>>,
+        /// The new deadline of the call, if it may start now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        deadline: Option<Timestamp>,
+    },
+    /// What versions before interrupts wrote when a call's outcome was unknown.
     CallParked {
         /// The parked call.
         call: CallNumber,
     },
-    /// A person allowed a parked call to run again.
+    /// What versions before interrupts wrote when a person allowed a call to run again.
     CallReleased {
         /// The released call.
         call: CallNumber,
         /// Its new deadline.
         deadline: Timestamp,
     },
-    /// The whole run is parked until a person decides.
+    /// What versions before interrupts wrote when the whole run had to wait for a person.
     Parked {
         /// Why it is parked.
         reason: ParkReason,
     },
-    /// A person allowed a parked run to continue.
+    /// What versions before interrupts wrote when a person allowed the run to continue.
     Unparked,
     /// Another process owns the run, because the owner was lost.
     #[serde(rename = "taken_over")]
@@ -239,6 +266,9 @@ impl Event {
             Event::Replied { .. } => "replied",
             Event::Reported { .. } => "reported",
             Event::LeaseEnded { .. } => "lease_ended",
+            Event::Interrupted(_) => "interrupted",
+            Event::Approved { .. } => "approved",
+            Event::Resolved { .. } => "resolved",
             Event::CallParked { .. } => "call_parked",
             Event::CallReleased { .. } => "call_released",
             Event::Parked { .. } => "parked",
@@ -357,6 +387,8 @@ pub enum InputKind {
     Panicked,
     /// A person's decision.
     Answer,
+    /// The deadline of an interrupt passed.
+    InterruptTimeout,
 }
 
 /// Why an input changed nothing.
@@ -371,6 +403,14 @@ pub enum IgnoreReason {
     NotWaiting,
     /// A run in its present phase does not take such an input.
     OutOfPhase,
-    /// The run or the call is not parked.
+    /// Nothing waits for this decision.
     NotParked,
+    /// The person saw another item than the one that waits for the decision.
+    NotShown,
+    /// The decision does not fit the cause of the interrupt.
+    UnfitDecision,
+    /// The same person has approved already.
+    AlreadyApproved,
+    /// The call is held and was never started.
+    Held,
 }

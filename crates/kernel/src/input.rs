@@ -1,5 +1,7 @@
 //! What can happen to a run from outside the kernel.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -55,8 +57,10 @@ pub enum Input {
     OwnerChanged(LostModelCall),
     /// A step or an executor of the run panicked.
     Panicked,
-    /// A person decided about a parked run or call.
-    Answered(Decision),
+    /// A person decided about an interrupt.
+    Answered(Answer),
+    /// The deadline of the interrupt with this number passed.
+    InterruptTimedOut(u64),
 }
 
 impl Input {
@@ -81,6 +85,7 @@ impl Input {
             Input::OwnerChanged(_) => InputKind::OwnerChanged,
             Input::Panicked => InputKind::Panicked,
             Input::Answered(_) => InputKind::Answer,
+            Input::InterruptTimedOut(_) => InputKind::InterruptTimeout,
         }
     }
 
@@ -89,7 +94,6 @@ impl Input {
         match self {
             Input::Reported(report) => Some(report.call),
             Input::LeaseEnded(call) => Some(*call),
-            Input::Answered(decision) => decision.call(),
             Input::Entered(_)
             | Input::Reasoned { .. }
             | Input::Replied(_)
@@ -98,7 +102,9 @@ impl Input {
             | Input::Heartbeat
             | Input::Stopped { .. }
             | Input::OwnerChanged(_)
-            | Input::Panicked => None,
+            | Input::Panicked
+            | Input::Answered(_)
+            | Input::InterruptTimedOut(_) => None,
         }
     }
 }
@@ -245,39 +251,44 @@ pub enum ReportCause {
     Deadline,
 }
 
-/// What a person decides about a parked run or call.
+/// A person's answer to an interrupt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The number of the interrupt.
+    pub interrupt: u64,
+    /// The item that the person saw.
+    pub shows: Option<ItemId>,
+    /// The name of the person, for the record and for rules that want several people.
+    pub by: Option<Arc<str>>,
+    /// The decision.
+    pub decision: Decision,
+}
+
+/// What a person decides.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
+    /// The call may start with the arguments that were shown.
+    Approve,
+    /// The call must not start.
+    Reject {
+        /// What the model reads about it. May be empty.
+        comment: String,
+    },
     /// The call did run, and this is its result.
     Record {
-        /// The parked call.
-        call: CallNumber,
         /// How the call ended.
         status: TaskStatus,
         /// The item with the content of its result.
         item: ItemId,
     },
     /// The call did not run, or may run again.
-    Release {
-        /// The parked call.
-        call: CallNumber,
-    },
+    Release,
     /// The model gets a result that says that the outcome is unknown.
-    Tell {
-        /// The parked call.
-        call: CallNumber,
-    },
-    /// The whole run may continue.
-    Unpark,
-}
-
-impl Decision {
-    fn call(&self) -> Option<CallNumber> {
-        match self {
-            Decision::Record { call, .. } | Decision::Release { call } | Decision::Tell { call } => Some(*call),
-            Decision::Unpark => None,
-        }
-    }
+    Tell,
+    /// The held run may continue.
+    Resume,
+    /// The run ends.
+    End,
 }
 
 /// Content that a step created. It is stored with the commit and never changes.

@@ -1,8 +1,11 @@
 //! What events do to the rows of calls. The engine writes these changes, and the model check applies them to its own rows.
 
+use std::sync::Arc;
+
 use crate::{
     event::{Event, TaskStatus},
     ids::{CallNumber, ItemId, Timestamp},
+    interrupt::{Interrupt, Verdict},
     manifest::{EffectClass, Route},
     run::{OpenCall, Progress, Run},
     step::TAKEOVERS_MAX,
@@ -23,7 +26,7 @@ pub enum CallStatus {
     Applied,
     /// The deadline passed before a result arrived.
     Expired,
-    /// The call is parked until a person decides.
+    /// An interrupt holds the call until a person decides.
     Parked,
     /// The run ended before the result arrived.
     Dropped,
@@ -91,6 +94,44 @@ pub enum CallUpdate {
     },
 }
 
+/// A change of an interrupt's row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InterruptUpdate {
+    /// The interrupt is opened: it gets a row.
+    Opened(Interrupt),
+    /// One of the people who must approve has approved.
+    Approved {
+        /// The number of the interrupt.
+        interrupt: u64,
+        /// Who approved.
+        by: Arc<str>,
+    },
+    /// The interrupt is closed.
+    Closed {
+        /// The number of the interrupt.
+        interrupt: u64,
+        /// How it was closed.
+        verdict: Verdict,
+        /// Who decided, if a person did.
+        by: Option<Arc<str>>,
+    },
+}
+
+/// What an event does to the rows of interrupts. `before` is the run without the event.
+pub fn interrupt_updates(before: &Run, event: &Event) -> Vec<InterruptUpdate> {
+    let close = |open: &Interrupt, verdict| InterruptUpdate::Closed { interrupt: open.number, verdict, by: None };
+    match event {
+        Event::Interrupted(interrupt) => vec![InterruptUpdate::Opened(interrupt.clone())],
+        Event::Approved { interrupt, by } => vec![InterruptUpdate::Approved { interrupt: *interrupt, by: by.clone() }],
+        Event::Resolved { interrupt, verdict, by, .. } => {
+            vec![InterruptUpdate::Closed { interrupt: *interrupt, verdict: *verdict, by: by.clone() }]
+        }
+        Event::Reported { call, .. } => before.call_hold(*call).map(|open| close(open, Verdict::Reported)).into_iter().collect(),
+        Event::Ended { .. } => before.interrupts.iter().map(|open| close(open, Verdict::Stopped)).collect(),
+        _ => Vec::new(),
+    }
+}
+
 /// What an event does to the rows of calls. `before` is the run without the event.
 pub fn call_updates(before: &Run, event: &Event) -> Vec<(CallNumber, CallUpdate)> {
     match event {
@@ -98,14 +139,16 @@ pub fn call_updates(before: &Run, event: &Event) -> Vec<(CallNumber, CallUpdate)
         Event::ActionStarted { call, .. } => made(1, std::slice::from_ref(call)),
         Event::Reported { call, status, item, .. } => vec![moved(*call, arrived(*status), Some(*item))],
         Event::LeaseEnded { call } => vec![moved(*call, CallStatus::Waiting, None)],
-        Event::CallParked { call } => vec![moved(*call, CallStatus::Parked, None)],
-        Event::CallReleased { call, deadline } => {
-            let route = before.call(*call).map_or(Route::External, |call| call.route);
-            vec![(*call, CallUpdate::Moved { status: CallStatus::fresh(route), result: None, deadline: Some(*deadline) })]
-        }
-        // A parked run restarts nothing, and one that has lost too many owners is parked by its next event.
-        Event::OwnerChanged { .. } if before.parked.is_some() || before.takeovers + 1 >= TAKEOVERS_MAX => Vec::new(),
-        Event::OwnerChanged { .. } | Event::Unparked => restarted(before.calls()),
+        Event::Interrupted(Interrupt { call: Some(call), .. }) | Event::CallParked { call } => vec![moved(*call, CallStatus::Parked, None)],
+        Event::Resolved { interrupt, deadline, .. } => match before.interrupt(*interrupt).map(|open| open.call) {
+            Some(Some(call)) => deadline.map(|deadline| released(before, call, deadline)).into_iter().collect(),
+            Some(None) => restarted(before),
+            None => Vec::new(),
+        },
+        Event::CallReleased { call, deadline } => vec![released(before, *call, *deadline)],
+        // A held run restarts nothing, and one that has lost too many owners is held by its next event.
+        Event::OwnerChanged { .. } if before.is_held() || before.takeovers + 1 >= TAKEOVERS_MAX => Vec::new(),
+        Event::OwnerChanged { .. } | Event::Unparked => restarted(before),
         Event::IterationStarted { .. } | Event::Ended { .. } => before.calls().iter().map(settled).collect(),
         Event::Accepted { .. }
         | Event::Leased
@@ -115,6 +158,8 @@ pub fn call_updates(before: &Run, event: &Event) -> Vec<(CallNumber, CallUpdate)
         | Event::Compacting { .. }
         | Event::Compacted { .. }
         | Event::Heartbeat
+        | Event::Interrupted(_)
+        | Event::Approved { .. }
         | Event::Parked { .. }
         | Event::Ignored { .. }
         | Event::BudgetBreached { .. } => Vec::new(),
@@ -133,11 +178,15 @@ fn arrived(status: TaskStatus) -> CallStatus {
     if status == TaskStatus::Timeout { CallStatus::Expired } else { CallStatus::Received }
 }
 
-/// The calls that a server starts again: they were started and have no result. A write is parked by an event of its own.
-fn restarted(calls: &[OpenCall]) -> Vec<(CallNumber, CallUpdate)> {
-    let is_restarted =
-        |call: &&OpenCall| call.route == Route::InProcess && call.progress == Progress::Open && call.effect != EffectClass::Write;
-    calls.iter().filter(is_restarted).map(|call| moved(call.call, CallStatus::Started, None)).collect()
+/// The calls that a server starts again: they were started and have no result. A write is held by an event of its own.
+fn restarted(run: &Run) -> Vec<(CallNumber, CallUpdate)> {
+    let is_restarted = |call: &&OpenCall| call.route == Route::InProcess && run.is_free(call) && call.effect != EffectClass::Write;
+    run.calls().iter().filter(is_restarted).map(|call| moved(call.call, CallStatus::Started, None)).collect()
+}
+
+fn released(run: &Run, call: CallNumber, deadline: Timestamp) -> (CallNumber, CallUpdate) {
+    let route = run.call(call).map_or(Route::External, |call| call.route);
+    (call, CallUpdate::Moved { status: CallStatus::fresh(route), result: None, deadline: Some(deadline) })
 }
 
 /// The last change of a call: its result is applied, or it is given up.
@@ -145,7 +194,7 @@ fn settled(call: &OpenCall) -> (CallNumber, CallUpdate) {
     let status = match call.progress {
         Progress::Received { status: TaskStatus::Timeout, .. } => CallStatus::Expired,
         Progress::Received { .. } => CallStatus::Applied,
-        Progress::Open | Progress::Parked => CallStatus::Dropped,
+        Progress::Open => CallStatus::Dropped,
     };
     moved(call.call, status, None)
 }

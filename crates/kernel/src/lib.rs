@@ -15,6 +15,7 @@ mod facts;
 mod failure;
 mod ids;
 mod input;
+mod interrupt;
 mod ledger;
 mod manifest;
 mod outstanding;
@@ -35,9 +36,10 @@ pub use ids::{
     ToolName,
 };
 pub use input::{
-    Decision, Failure, Finish, Input, LostModelCall, NewItem, Opening, Reply, Report, ReportCause, RequestedCall, StreamedText,
+    Answer, Decision, Failure, Finish, Input, LostModelCall, NewItem, Opening, Reply, Report, ReportCause, RequestedCall, StreamedText,
 };
-pub use ledger::{CallStatus, CallUpdate, call_updates};
+pub use interrupt::{Cause, Gate, Interrupt, OnTimeout, Verdict};
+pub use ledger::{CallStatus, CallUpdate, InterruptUpdate, call_updates, interrupt_updates};
 pub use manifest::{
     AfterExecution, Compaction, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolChoice, ToolServer,
     ToolSpec,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{budget::Budgets, ids::ToolName};
+use crate::{budget::Budgets, ids::ToolName, interrupt::Gate, run::is_false};
 
 /// What a run may do, and what its model is given. Stored once per distinct content.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,10 +53,9 @@ pub struct Manifest {
     /// Whether a prompt that is too long is replaced by a summary.
     #[serde(default, skip_serializing_if = "Compaction::is_off")]
     pub compaction: Compaction,
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
+    /// The rules by which calls wait for a person's approval.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<Gate>,
 }
 
 impl Manifest {
@@ -82,6 +81,7 @@ impl Manifest {
             declared: Vec::new(),
             announced: false,
             compaction: Compaction::Off,
+            gates: Vec::new(),
         }
     }
 
@@ -127,6 +127,9 @@ pub struct ToolSpec {
     /// The tool server that has the tool, if one has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<Remote>,
+    /// Whether results of the tool may carry instructions of third parties to the model, so that they taint the run.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub untrusted: bool,
 }
 
 /// The address of a tool on a tool server.

@@ -3,7 +3,7 @@
 use crate::{
     ids::{CallNumber, Timestamp},
     manifest::Route,
-    run::{ModelCallId, Phase, Progress, Run},
+    run::{ModelCallId, Phase, Run},
 };
 
 /// Something that the owner of a run must do outside the store. It is done only after the commit that made it outstanding.
@@ -27,7 +27,7 @@ pub enum Effect {
 ///
 /// An external call is not among them: its row waits for a tool service to claim it.
 pub fn outstanding(run: &Run) -> Vec<Effect> {
-    if run.parked.is_some() {
+    if run.is_held() {
         return Vec::new();
     }
     match &run.phase {
@@ -37,7 +37,7 @@ pub fn outstanding(run: &Run) -> Vec<Effect> {
         }
         Phase::Waiting { calls } => calls
             .iter()
-            .filter(|call| call.route == Route::InProcess && call.progress == Progress::Open)
+            .filter(|call| call.route == Route::InProcess && run.is_free(call))
             .map(|call| Effect::StartTool { call: call.call })
             .collect(),
     }

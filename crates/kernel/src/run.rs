@@ -7,6 +7,7 @@ use crate::{
     event::{EndReason, TaskStatus},
     facts::{CallerSpan, ReplyFacts},
     ids::{BoxId, CallNumber, ItemId, Timestamp, ToolName},
+    interrupt::Interrupt,
     manifest::{AfterExecution, EffectClass, Route},
 };
 
@@ -51,9 +52,16 @@ pub struct Run {
     /// The iteration in which the model last gave a summary.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub compacted_in: u32,
-    /// Why the whole run is parked, if it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parked: Option<ParkReason>,
+    /// What waits for a person, in the order in which it began to wait.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interrupts: Vec<Interrupt>,
+    /// Whether the run has read a result of a tool that is not trusted.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub tainted: bool,
+}
+
+pub(crate) fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn is_zero(n: &u32) -> bool {
@@ -154,6 +162,9 @@ pub struct OpenCall {
     /// What follows its result, as the tool declares it.
     #[serde(default, skip_serializing_if = "AfterExecution::is_suspend")]
     pub after: AfterExecution,
+    /// Whether its result taints the run.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub untrusted: bool,
     /// When the kernel stops waiting for its result.
     pub deadline: Timestamp,
     /// Its progress.
@@ -168,8 +179,6 @@ pub enum Progress {
     /// No result yet.
     #[default]
     Open,
-    /// Its outcome is unknown and it must not be repeated: a person decides.
-    Parked,
     /// The result has arrived. It is applied together with the others of the iteration.
     Received {
         /// The result's content.
@@ -183,13 +192,13 @@ pub enum Progress {
 }
 
 impl Progress {
-    /// Whether the call waits for its result, and not for a person.
+    /// Whether the call has no result. An interrupt may hold it.
     pub(crate) fn is_open(&self) -> bool {
         *self == Progress::Open
     }
 }
 
-/// Why a whole run is parked.
+/// Why a whole run is parked, in the journals of versions before interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParkReason {
@@ -265,23 +274,54 @@ impl Run {
         has_failed && self.iteration <= 1 && self.calls_used == 0 && self.output.length <= 1
     }
 
-    /// Whether the run or one of its calls is parked.
-    pub fn has_parked(&self) -> bool {
-        self.parked.is_some() || self.calls().iter().any(|call| call.progress == Progress::Parked)
+    /// Whether a person must decide something before the run can end by itself.
+    pub fn is_interrupted(&self) -> bool {
+        !self.interrupts.is_empty()
+    }
+
+    /// The open interrupt with this number.
+    pub fn interrupt(&self, number: u64) -> Option<&Interrupt> {
+        self.interrupts.iter().find(|interrupt| interrupt.number == number)
+    }
+
+    /// The open interrupt that holds the whole run.
+    pub fn hold(&self) -> Option<&Interrupt> {
+        self.interrupts.iter().find(|interrupt| interrupt.call.is_none())
+    }
+
+    /// Whether the whole run is held: it is owed no effects until a person decides.
+    pub fn is_held(&self) -> bool {
+        self.hold().is_some()
+    }
+
+    /// The open interrupt that holds this call.
+    pub fn call_hold(&self, call: CallNumber) -> Option<&Interrupt> {
+        self.interrupts.iter().find(|interrupt| interrupt.call == Some(call))
+    }
+
+    /// The calls without a result that nothing holds.
+    fn free_calls(&self) -> impl Iterator<Item = &OpenCall> {
+        let calls = if self.is_held() { &[] } else { self.calls() };
+        calls.iter().filter(|call| self.is_free(call))
+    }
+
+    /// Whether a call has no result and no interrupt of its own.
+    pub fn is_free(&self, call: &OpenCall) -> bool {
+        call.progress == Progress::Open && self.call_hold(call.call).is_none()
     }
 
     /// The status of the agent's head while this run is the active one.
     pub fn head_status(&self) -> HeadStatus {
         match &self.phase {
             Phase::Ended { .. } => HeadStatus::Idle,
-            _ if self.parked.is_some() => HeadStatus::Suspended,
+            _ if self.is_held() => HeadStatus::Suspended,
             Phase::Accepted => HeadStatus::Dispatched,
             Phase::Thinking { .. } => HeadStatus::Running,
             Phase::Waiting { .. } => HeadStatus::Suspended,
         }
     }
 
-    /// The model call that the run is owed in its present phase. A parked run has one too, which is made once a person has decided.
+    /// The model call that the run is owed in its present phase. A held run has one too, which is made once a person has decided.
     pub fn model_call(&self) -> Option<ModelCallId> {
         let Phase::Thinking { purpose, attempt, .. } = self.phase else { return None };
         let purpose = if self.compacting > 0 { Purpose::Summary } else { purpose };
@@ -306,16 +346,17 @@ impl Run {
         self.calls().iter().filter(|call| !call.is_received()).count()
     }
 
-    /// The earliest deadline of an open call: the turn machine's `resume_deadline`. Parked calls have none.
+    /// When the wait ends by itself: the turn machine's `resume_deadline`. It is the earliest deadline of a call that nothing holds, or of
+    /// an interrupt.
     pub fn resume_deadline(&self) -> Option<Timestamp> {
-        let open = self.calls().iter().filter(|call| call.progress == Progress::Open);
-        open.map(|call| call.deadline).min().filter(|_| self.parked.is_none())
+        let interrupts = self.interrupts.iter().filter_map(|interrupt| interrupt.until);
+        self.free_calls().map(|call| call.deadline).chain(interrupts).min()
     }
 
     /// When a worker must look at this run even if no message arrives.
     pub fn wake_at(&self) -> Option<Timestamp> {
         match &self.phase {
-            Phase::Thinking { not_before, .. } => not_before.filter(|_| self.parked.is_none()),
+            Phase::Thinking { not_before, .. } => not_before.filter(|_| !self.is_held()),
             Phase::Waiting { .. } => self.resume_deadline(),
             Phase::Accepted | Phase::Ended { .. } => None,
         }
@@ -323,8 +364,13 @@ impl Run {
 
     /// The calls whose deadline has passed.
     pub fn expired(&self, now: Timestamp) -> Vec<CallNumber> {
-        let open = self.calls().iter().filter(|call| call.progress == Progress::Open);
-        open.filter(|call| self.parked.is_none() && call.deadline <= now).map(|call| call.call).collect()
+        self.free_calls().filter(|call| call.deadline <= now).map(|call| call.call).collect()
+    }
+
+    /// The interrupts whose deadline has passed, by their numbers.
+    pub fn expired_interrupts(&self, now: Timestamp) -> Vec<u64> {
+        let is_over = |interrupt: &&Interrupt| interrupt.until.is_some_and(|until| until <= now);
+        self.interrupts.iter().filter(is_over).map(|interrupt| interrupt.number).collect()
     }
 }
 

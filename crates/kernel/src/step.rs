@@ -12,16 +12,18 @@
 //!
 //! Two conditions lie across these phases:
 //!
-//! - *Parked*: a person must decide. A whole run is parked by a panic, or by [`TAKEOVERS_MAX`] lost owners without progress; a single call is
-//!   parked if it is a write that may have happened. A parked run is owed no effects, but results of its calls are recorded. A
-//!   decision of a person or a stop ends the condition.
+//! - *Held*: an interrupt waits for a person. A whole run is held by a panic, or by [`TAKEOVERS_MAX`] lost owners without progress; a single
+//!   call is held if a rule demands approval before it starts, or if it is a write that may have happened. A held run is owed no effects,
+//!   but results of its calls are recorded; a held call is not owed. A decision of a person, the deadline of the interrupt or a stop ends
+//!   the condition.
 //! - *Compacting*: the model call that is owed asks for a summary of what the model would read. The run then continues from the summary.
 //!
 //! A takeover (another process owns the run after its owner was lost) changes no phase: writes that the lost owner may have started are
-//! parked, and everything else that is outstanding is owed again.
+//! held, and everything else that is outstanding is owed again.
 
 mod calls;
 mod compaction;
+mod held;
 mod lost;
 mod reply;
 
@@ -33,14 +35,15 @@ use crate::{
     content::{self, ItemKind, Reasoning},
     event::{EndReason, Event, IgnoreReason, TaskStatus},
     ids::{CallNumber, ItemId, Timestamp},
-    input::{Decision, Failure, Input, NewItem, Opening, Reply, Report, RequestedCall, StreamedText},
-    ledger::{CallUpdate, call_updates},
+    input::{Failure, Input, NewItem, Opening, Reply, Report, RequestedCall, StreamedText},
+    interrupt::{Cause, Interrupt},
+    ledger::{CallUpdate, InterruptUpdate, call_updates, interrupt_updates},
     manifest::{EffectClass, Manifest},
     policy::{self, Delivery, Ending, Move, Next, Planned, Policy},
-    run::{OpenCall, Origin, ParkReason, Phase, Progress, Run},
+    run::{OpenCall, Origin, Phase, Progress, Run},
 };
 
-/// A run that loses this many owners in a row without progress is parked.
+/// A run that loses this many owners in a row without progress is held.
 pub const TAKEOVERS_MAX: u32 = 5;
 
 /// What the kernel gets as arguments because it is pure: the time, and unused ids.
@@ -62,6 +65,8 @@ pub struct Transition {
     pub appended: Vec<ItemId>,
     /// What the events do to the rows of calls, in order.
     pub calls: Vec<(CallNumber, CallUpdate)>,
+    /// What the events do to the rows of interrupts, in order.
+    pub interrupts: Vec<InterruptUpdate>,
     /// The run afterwards: always the fold of `events` over the run before.
     pub run: Run,
 }
@@ -84,12 +89,13 @@ pub fn step(run: &Run, manifest: &Manifest, input: Input, moment: &mut Moment<'_
         (Phase::Ended { .. }, _) => Err(IgnoreReason::AlreadyEnded),
         (_, Input::Stopped { reason, streamed }) => draft.stop(&reason, streamed),
         (_, Input::OwnerChanged(left)) => draft.owner_changed(left),
-        (_, Input::Panicked) => draft.park(ParkReason::Panicked),
-        (_, Input::Answered(decision)) => draft.answered(decision),
+        (_, Input::Panicked) => draft.panicked(),
+        (_, Input::Answered(answer)) => draft.answered(answer),
+        (_, Input::InterruptTimedOut(number)) => draft.interrupt_timed_out(number),
         (Phase::Accepted, Input::Entered(opening)) => draft.entered(opening),
-        // Only a person's decision or a stop changes a parked run. Results of its calls are recorded for later.
+        // Only a person's decision, its deadline or a stop changes a held run. Results of its calls are recorded for later.
         (Phase::Thinking { .. }, Input::Reasoned { .. } | Input::Replied(_) | Input::AttemptFailed(_) | Input::Cut { .. })
-            if run.parked.is_some() =>
+            if run.is_held() =>
         {
             Err(IgnoreReason::OutOfPhase)
         }
@@ -126,7 +132,14 @@ type Taken = Result<(), IgnoreReason>;
 
 impl<'a, 'm> Draft<'a, 'm> {
     fn new(run: &Run, manifest: &'a Manifest, moment: &'a mut Moment<'m>) -> Self {
-        let made = Transition { events: Vec::new(), items: Vec::new(), appended: Vec::new(), calls: Vec::new(), run: run.clone() };
+        let made = Transition {
+            events: Vec::new(),
+            items: Vec::new(),
+            appended: Vec::new(),
+            calls: Vec::new(),
+            interrupts: Vec::new(),
+            run: run.clone(),
+        };
         Draft { manifest, policy: policy::policy(manifest.policy), moment, made }
     }
 
@@ -140,8 +153,15 @@ impl<'a, 'm> Draft<'a, 'm> {
 
     fn record(&mut self, event: Event) {
         self.made.calls.extend(call_updates(&self.made.run, &event));
+        self.made.interrupts.extend(interrupt_updates(&self.made.run, &event));
         apply_to(&mut self.made.run, &event);
         self.made.events.push(event);
+    }
+
+    /// Opens an interrupt.
+    fn interrupt(&mut self, cause: Cause, call: Option<CallNumber>) {
+        let number = self.run().next_number;
+        self.record(Event::Interrupted(Interrupt::new(number, cause, call)));
     }
 
     fn new_item(&mut self, kind: ItemKind, content: bytes::Bytes) -> ItemId {
@@ -160,16 +180,17 @@ impl<'a, 'm> Draft<'a, 'm> {
         (self.made.appended.len() - before) as u32
     }
 
-    fn append_new(&mut self, kind: ItemKind, content: bytes::Bytes) {
+    fn append_new(&mut self, kind: ItemKind, content: bytes::Bytes) -> ItemId {
         let id = self.new_item(kind, content);
         self.made.appended.push(id);
+        id
     }
 
     /// Appends the results of the iteration to the output box, in the order of the calls and not in that of their arrival.
     fn append_results(&mut self) {
         let received = self.made.run.calls().iter().filter_map(|call| match call.progress {
             Progress::Received { item, .. } => Some(item),
-            Progress::Open | Progress::Parked => None,
+            Progress::Open => None,
         });
         self.made.appended.extend(received);
     }
@@ -188,15 +209,14 @@ impl<'a, 'm> Draft<'a, 'm> {
     fn inherit_calls(&mut self, left: Vec<(CallNumber, RequestedCall)>) {
         let (numbers, requested): (Vec<CallNumber>, Vec<RequestedCall>) = left.into_iter().unzip();
         let planned = self.policy.plan(self.run(), self.manifest, &requested);
-        let mut calls = Vec::with_capacity(planned.len());
+        let (mut calls, mut items) = (Vec::with_capacity(planned.len()), Vec::with_capacity(planned.len()));
         for (index, (plan, takes)) in planned.iter().zip(numbers).enumerate() {
             let number = self.call_number(index);
-            self.append_new(ItemKind::Call, content::taken_call(number, &plan.requested, Some(takes)));
+            items.push(self.append_new(ItemKind::Call, content::taken_call(number, &plan.requested, Some(takes))));
             calls.push(self.made_call(number, &plan.requested));
         }
         self.record(Event::CallsInherited { at: self.moment.now, calls: calls.clone() });
-        self.refuse_planned(&calls, planned);
-        self.resume_if_answered();
+        self.begin_calls(&calls, &items, planned);
     }
 
     fn heartbeat(&mut self) -> Taken {
@@ -210,8 +230,9 @@ impl<'a, 'm> Draft<'a, 'm> {
             return self.end(Ending { status: TaskStatus::Failed, reason, deliverable: Delivery::Text("the tool is gone".into()) });
         };
         let call = self.open_call(CallNumber(1), tool);
-        self.append_new(ItemKind::Call, content::call(CallNumber(1), &requested));
-        self.record(Event::ActionStarted { at: self.moment.now, call });
+        let item = self.append_new(ItemKind::Call, content::call(CallNumber(1), &requested));
+        self.record(Event::ActionStarted { at: self.moment.now, call: call.clone() });
+        self.hold_for_approval(&call, item);
     }
 
     fn start_iteration(&mut self) {
@@ -291,10 +312,10 @@ impl<'a, 'm> Draft<'a, 'm> {
         let may_start = planned.iter().filter(|plan| plan.refused.is_none()).count();
         let breach = budget::before_calls(self.run(), &self.manifest.budgets, spent.total(), may_start, self.moment.now);
         self.append_text(reply.text, reply.afterthoughts);
-        let mut calls = Vec::with_capacity(planned.len());
+        let (mut calls, mut items) = (Vec::with_capacity(planned.len()), Vec::with_capacity(planned.len()));
         for (index, plan) in planned.iter().enumerate() {
             let number = self.call_number(index);
-            self.append_new(ItemKind::Call, content::call(number, &plan.requested));
+            items.push(self.append_new(ItemKind::Call, content::call(number, &plan.requested)));
             calls.push(self.made_call(number, &plan.requested));
         }
         if let Some(breach) = breach {
@@ -303,17 +324,19 @@ impl<'a, 'm> Draft<'a, 'm> {
             return self.breach(breach);
         }
         self.record_reply(before, ended, calls.clone());
-        self.refuse_planned(&calls, planned);
-        self.resume_if_answered();
+        self.begin_calls(&calls, &items, planned);
     }
 
-    /// Gives calls that may not be made their error results.
-    fn refuse_planned(&mut self, calls: &[OpenCall], planned: Vec<Planned>) {
-        for (call, plan) in calls.iter().zip(planned) {
-            if let Some(refusal) = plan.refused {
-                self.give_result(call.call, TaskStatus::Failed, refusal.code, &refusal.message);
+    /// Gives calls that may not be made their error results, and holds those that a rule wants a person to approve. `items` has the content
+    /// of the calls.
+    fn begin_calls(&mut self, calls: &[OpenCall], items: &[ItemId], planned: Vec<Planned>) {
+        for ((call, item), plan) in calls.iter().zip(items).zip(planned) {
+            match plan.refused {
+                Some(refusal) => self.give_result(call.call, TaskStatus::Failed, refusal.code, &refusal.message),
+                None => self.hold_for_approval(call, *item),
             }
         }
+        self.resume_if_answered();
     }
 
     fn attempt_failed(&mut self, failure: Failure) -> Taken {
@@ -346,6 +369,9 @@ impl<'a, 'm> Draft<'a, 'm> {
         if call.is_received() {
             return Err(IgnoreReason::AlreadyReported);
         }
+        if self.run().call_hold(report.call).is_some_and(|interrupt| !interrupt.takes_results()) {
+            return Err(IgnoreReason::Held);
+        }
         let after = policy::effective(call.after, report.after);
         self.record(Event::Reported { call: report.call, status: report.status, item: report.item, after });
         self.resume_if_answered();
@@ -359,7 +385,7 @@ impl<'a, 'm> Draft<'a, 'm> {
     }
 
     fn resume_if_answered(&mut self) {
-        let all_in = self.run().waiting_count() == 0 && self.run().parked.is_none();
+        let all_in = self.run().waiting_count() == 0 && !self.run().is_held();
         if !all_in || !matches!(self.run().phase, Phase::Waiting { .. }) {
             return;
         }
@@ -371,55 +397,11 @@ impl<'a, 'm> Draft<'a, 'm> {
 
     fn lease_ended(&mut self, number: CallNumber) -> Taken {
         let call = self.run().call(number).ok_or(IgnoreReason::NotWaiting)?;
-        match (call.progress, call.effect) {
-            (Progress::Received { .. } | Progress::Parked, _) => return Err(IgnoreReason::AlreadyReported),
-            (Progress::Open, EffectClass::Write) => self.record(Event::CallParked { call: number }),
-            (Progress::Open, EffectClass::Read | EffectClass::Idempotent) => self.record(Event::LeaseEnded { call: number }),
+        match call.effect {
+            _ if !self.run().is_free(call) => return Err(IgnoreReason::AlreadyReported),
+            EffectClass::Write => self.interrupt(Cause::UnknownOutcome, Some(number)),
+            EffectClass::Read | EffectClass::Idempotent => self.record(Event::LeaseEnded { call: number }),
         }
-        Ok(())
-    }
-
-    fn park(&mut self, reason: ParkReason) -> Taken {
-        if self.run().parked.is_some() {
-            return Err(IgnoreReason::OutOfPhase);
-        }
-        // What panicked may have been a write: unparking the run must not start it again.
-        self.park_cut_writes();
-        self.record(Event::Parked { reason });
-        Ok(())
-    }
-
-    fn answered(&mut self, decision: Decision) -> Taken {
-        if let Decision::Unpark = decision {
-            if self.run().parked.is_none() {
-                return Err(IgnoreReason::NotParked);
-            }
-            self.record(Event::Unparked);
-            self.resume_if_answered();
-            return Ok(());
-        }
-        let parked = |draft: &Self, call| {
-            let found = draft.run().call(call).filter(|call| call.progress == Progress::Parked);
-            found.cloned().ok_or(IgnoreReason::NotParked)
-        };
-        match decision {
-            Decision::Record { call, status, item } => {
-                let open = parked(self, call)?;
-                self.record(Event::Reported { call, status, item, after: open.after });
-            }
-            Decision::Tell { call } => {
-                parked(self, call)?;
-                let text = "nobody knows whether this call took effect; check before you call it again";
-                self.give_result(call, TaskStatus::Failed, "outcome_unknown", text);
-            }
-            Decision::Release { call } => {
-                let open = parked(self, call)?;
-                let ms = self.manifest.tool(open.tool.as_str()).map_or(0, |tool| tool.deadline_ms);
-                self.record(Event::CallReleased { call, deadline: self.deadline(ms) });
-            }
-            Decision::Unpark => {}
-        }
-        self.resume_if_answered();
         Ok(())
     }
 

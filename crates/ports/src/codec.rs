@@ -7,7 +7,10 @@ use windlass_kernel::{Event, Manifest, Run, Tenant};
 use crate::{request::PinnedManifest, store::StoreError};
 
 /// The version that is stored beside every event and state.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
+
+/// The first version whose states have interrupts. Earlier states of runs with something parked are not read: their journals are folded.
+const INTERRUPTS: u16 = 2;
 
 /// Encodes an event as its kind and a body without the kind.
 pub fn encode_event(event: &Event) -> (&'static str, Vec<u8>) {
@@ -38,10 +41,16 @@ pub fn encode_run(run: &Run) -> Vec<u8> {
     serde_json::to_vec(run).expect("a run has string keys and no failing serialiser")
 }
 
-/// Decodes what `encode_run` made.
-pub fn decode_run(version: u16, body: &[u8]) -> Result<Run, StoreError> {
+/// Decodes what `encode_run` made. `None` if an earlier version wrote the state while something was parked: then the caller folds the journal,
+/// which numbers the interrupts.
+pub fn decode_run(version: u16, body: &[u8]) -> Result<Option<Run>, StoreError> {
     check_version("a run's state", version)?;
-    serde_json::from_slice(body).map_err(|error| StoreError::Corrupt(format!("a run's state cannot be read: {error}")))
+    let parked = b"\"parked\"";
+    if version < INTERRUPTS && body.windows(parked.len()).any(|window| window == parked) {
+        return Ok(None);
+    }
+    let decoded = serde_json::from_slice(body).map_err(|error| StoreError::Corrupt(format!("a run's state cannot be read: {error}")));
+    decoded.map(Some)
 }
 
 /// Encodes a manifest and hashes its bytes, which are stored under that hash.
@@ -118,7 +127,7 @@ mod tests {
         assert_eq!(encode_event(&old).1, accepted);
         let state = encode_run(&windlass_kernel::apply(None, &old).unwrap());
         assert!(!String::from_utf8(state.clone()).unwrap().contains("caller"));
-        assert_eq!(decode_run(VERSION, &state).unwrap().caller, None);
+        assert_eq!(decode_run(VERSION, &state).unwrap().unwrap().caller, None);
     }
 
     #[test]
@@ -137,7 +146,14 @@ mod tests {
             [accepted, replied].iter().map(encode_event).map(|(kind, body)| decode_event(kind, VERSION, &body).unwrap()).collect();
         let run = windlass_kernel::fold(&read).unwrap();
         assert_eq!((&run.model, run.caller, run.usage.cache_written), (&model, caller, 3));
-        assert_eq!(decode_run(VERSION, &encode_run(&run)).unwrap(), run);
+        assert_eq!(decode_run(VERSION, &encode_run(&run)).unwrap(), Some(run));
+    }
+
+    #[test]
+    fn a_state_from_before_interrupts_is_not_read_while_something_is_parked() {
+        let state = |parked: &str| format!(r#"{{"phase":{{"waiting":{{"calls":[]}}}},"calls_used":1{parked}}}"#);
+        assert_eq!(decode_run(1, state(r#","parked":"panicked""#).as_bytes()).unwrap(), None);
+        assert!(decode_run(VERSION, state(r#","parked":"panicked""#).as_bytes()).is_err(), "the present version reads every state");
     }
 
     #[test]

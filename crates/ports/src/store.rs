@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, AgentName, CallNumber, ChunkLengths, ConversationId, EffectClass, Epoch, Event, HeadStatus, ItemId, Manifest,
-    NewItem, Route, Run, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
+    AfterExecution, AgentKey, AgentName, CallNumber, ChunkLengths, ConversationId, EffectClass, Epoch, Event, HeadStatus, InterruptUpdate,
+    ItemId, Manifest, NewItem, Route, Run, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
 };
 
 use crate::{
@@ -205,6 +205,8 @@ pub struct Commit {
     pub appended: Vec<ItemId>,
     /// Changes of the run's calls.
     pub calls: Vec<(CallNumber, CallChange)>,
+    /// Changes of the run's interrupts.
+    pub interrupts: Vec<InterruptUpdate>,
     /// Messages that are recorded as consumed.
     pub messages: Vec<NewMessage>,
     /// Pending messages that the commit consumes.

@@ -3,13 +3,14 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, AgentName, BoxId, BoxRange, CallNumber, ConversationId, EffectClass, Epoch, Event, HeadStatus, ItemId,
+    AfterExecution, AgentKey, AgentName, BoxId, BoxRange, CallNumber, Cause, ConversationId, EffectClass, Epoch, Event, HeadStatus, ItemId,
     ItemKind, Manifest, Route, Run, RunId, StreamedText, TaskStatus, Tenant, Timestamp, ToolName,
 };
 
 use crate::{
     boxes::ContextSize,
     conversations::{ConversationView, Part},
+    interrupts::{InterruptId, InterruptScan, InterruptView},
     lists::{AgentSummary, RunPage, RunScan},
     names::{CallStatus, MessageKind, MessageStatus, spelled},
     open_requests::{OpenRequest, RequestHash},
@@ -62,6 +63,14 @@ pub trait Views: Send + Sync {
     ) -> Result<Vec<JournalRecord>, StoreError>;
     /// A run's calls from number `from` on.
     async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError>;
+    /// Interrupts of a tenant, the oldest first.
+    async fn interrupts(&self, _tenant: &Tenant, _scan: &InterruptScan) -> Result<Vec<InterruptView>, StoreError> {
+        Ok(Vec::new())
+    }
+    /// An interrupt, open or closed.
+    async fn interrupt(&self, _tenant: &Tenant, _id: InterruptId) -> Result<Option<InterruptView>, StoreError> {
+        Ok(None)
+    }
     /// An item with its content.
     async fn item(&self, tenant: &Tenant, item: ItemId) -> Result<Option<Item>, StoreError>;
     /// A box without its items.
@@ -99,6 +108,10 @@ pub struct StoreTotals {
     pub open_calls: Vec<(ToolName, u64)>,
     /// Outbox rows that are not published. The count stops at 100,000.
     pub outbox: u64,
+    /// Open interrupts, by cause.
+    pub open_interrupts: Vec<(Cause, u64)>,
+    /// When the oldest open interrupt was opened.
+    pub oldest_interrupt: Option<Timestamp>,
     /// Bytes of the database.
     pub bytes: u64,
 }

@@ -5,7 +5,7 @@ use windlass_ports::{ListedRun, RunPage, RunScan, RunSet, RunStatus, RunView, St
 
 use crate::{
     reading::{state_of, view_of},
-    rows::{Reads, Result, RunRow},
+    rows::{Reads, Result, RunRow, missing_row},
 };
 
 /// One page of a tenant's runs. All reads about its rows are made before any of them may fail, so that a remote database can answer them in
@@ -35,7 +35,9 @@ fn listed<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Result<ListedRun> {
 fn view<R: Reads + ?Sized>(rows: &R, row: RunRow) -> Result<RunView> {
     let state = match row.brief.status {
         RunStatus::Active => state_of(rows, &row)?,
-        RunStatus::Queued | RunStatus::Ended => codec::decode_run(row.state_version, &row.state)?,
+        RunStatus::Queued | RunStatus::Ended => {
+            codec::decode_run(row.state_version, &row.state)?.ok_or_else(|| missing_row("a run's state"))?
+        }
     };
     view_of(rows, row, state)
 }

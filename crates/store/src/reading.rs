@@ -51,14 +51,15 @@ fn loaded_run<R: Reads + ?Sized>(rows: &R, id: RunId) -> Result<LoadedRun> {
 pub(crate) fn state_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Run> {
     let mut state = codec::decode_run(row.state_version, &row.state)?;
     loop {
-        let since = rows.journal(row.brief.run, state.next_number, EVENTS_PAGE)?;
+        let next = state.as_ref().map_or(0, |run| run.next_number);
+        let since = rows.journal(row.brief.run, next, EVENTS_PAGE)?;
         let is_last = since.len() < EVENTS_PAGE;
         for entry in since {
             let event = codec::decode_event(&entry.kind, entry.version, &entry.body)?;
-            state = apply(Some(state), &event).ok_or_else(|| missing_row("a run's state"))?;
+            state = Some(apply(state, &event).ok_or_else(|| missing_row("a run's state"))?);
         }
         if is_last {
-            return Ok(state);
+            return state.ok_or_else(|| missing_row("a run's state"));
         }
     }
 }

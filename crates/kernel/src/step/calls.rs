@@ -27,6 +27,7 @@ impl Draft<'_, '_> {
             route: tool.route,
             effect: tool.effect,
             after: tool.after_execution,
+            untrusted: tool.untrusted,
             deadline: self.deadline(tool.deadline_ms),
             progress: Progress::Open,
         }
@@ -40,6 +41,7 @@ impl Draft<'_, '_> {
             route: Route::External,
             effect: EffectClass::Read,
             after: AfterExecution::Suspend,
+            untrusted: false,
             deadline: self.moment.now,
             progress: Progress::Open,
         }

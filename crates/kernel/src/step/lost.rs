@@ -7,8 +7,10 @@ use crate::{
     event::Event,
     ids::{CallNumber, Timestamp},
     input::{LostModelCall, StreamedText},
-    manifest::{EffectClass, Route},
-    run::{ParkReason, Phase, Progress},
+    interrupt::Cause,
+    manifest::EffectClass,
+    outstanding::{Effect, outstanding},
+    run::Phase,
 };
 
 /// What follows a reply that was cut off.
@@ -56,13 +58,13 @@ impl Draft<'_, '_> {
         self.record(Event::Cut { iteration: self.run().iteration, items, chunks: streamed.chunks, resumes, usage, lost });
     }
 
-    /// A lost owner may have been in the middle of any effect it had started. Its writes are parked; everything else is owed again, unless
+    /// A lost owner may have been in the middle of any effect it had started. Its writes are held; everything else is owed again, unless
     /// the tokens of the lost model call exceed a budget.
     pub(super) fn owner_changed(&mut self, left: LostModelCall) -> Taken {
         self.record(Event::OwnerChanged { lost: left.lost });
-        self.park_cut_writes();
+        self.hold_cut_writes();
         if left.lost > 0
-            && self.run().parked.is_none()
+            && !self.run().is_held()
             && matches!(self.run().phase, Phase::Thinking { .. })
             && let Some(breach) = budget::before_attempt(self.run(), &self.manifest.budgets, self.moment.now)
         {
@@ -72,23 +74,27 @@ impl Draft<'_, '_> {
             self.breach(breach);
             return Ok(());
         }
-        if self.run().takeovers >= TAKEOVERS_MAX && self.run().parked.is_none() {
-            self.record(Event::Parked { reason: ParkReason::OwnersLost });
+        if self.run().takeovers >= TAKEOVERS_MAX && !self.run().is_held() {
+            self.interrupt(Cause::OwnersLost, None);
         }
         Ok(())
     }
 
-    /// Parks the writes that an executor of the owner had started: their outcome is unknown.
-    pub(super) fn park_cut_writes(&mut self) {
-        let cut: Vec<CallNumber> = self
-            .run()
-            .calls()
-            .iter()
-            .filter(|call| call.route == Route::InProcess && call.progress == Progress::Open && call.effect == EffectClass::Write)
-            .map(|call| call.call)
-            .collect();
-        for call in cut {
-            self.record(Event::CallParked { call });
+    /// Holds the writes that an executor of the owner may have started: their outcome is unknown. A held write was never started.
+    pub(super) fn hold_cut_writes(&mut self) {
+        for call in self.owed_writes() {
+            self.interrupt(Cause::UnknownOutcome, Some(call));
         }
+    }
+
+    /// The writes that the owner of the run is owed to start, and may have started.
+    fn owed_writes(&self) -> Vec<CallNumber> {
+        let run = self.run();
+        let is_write = |call: &CallNumber| run.call(*call).is_some_and(|open| open.effect == EffectClass::Write);
+        let started = outstanding(run).into_iter().filter_map(|effect| match effect {
+            Effect::StartTool { call } => Some(call),
+            Effect::CallModel { .. } => None,
+        });
+        started.filter(is_write).collect()
     }
 }

@@ -97,11 +97,11 @@ answer release 1
 stop enough
 ",
         expect![[r#"
-    entered: pay -> leased, action_started(1 pay) +call 1 = suspended, waits for 1 until 5000
-    lease_ended 1 -> call_parked(1) = suspended, waits for 1 without deadline
-    answer release 1 -> call_released(1 until 5000) = suspended, waits for 1 until 5000
-    stop enough -> ended(canceled stopped) +deliverable {"text":"stopped: enough"} = idle
-"#]],
+            entered: pay -> leased, action_started(1 pay) +call 1 = suspended, waits for 1 until 5000
+            lease_ended 1 -> interrupted(unknown_outcome 1) = suspended, waits for 1 without deadline
+            answer release 1 -> resolved(released until 5000) = suspended, waits for 1 until 5000
+            stop enough -> ended(canceled stopped) +deliverable {"text":"stopped: enough"} = idle
+        "#]],
     );
     check(
         PAY,
@@ -112,8 +112,8 @@ answer tell 1
 ",
         expect![[r#"
             entered: pay -> leased, action_started(1 pay) +call 1 = suspended, waits for 1 until 5000
-            lease_ended 1 -> call_parked(1) = suspended, waits for 1 without deadline
-            answer tell 1 -> reported(1 failed), ended(failed terminated) +result 1 outcome_unknown: nobody knows whether this call took effect; check before you call it again +deliverable {"fields":[{"name":"pay","item_id":"result 1"}]} = idle
+            lease_ended 1 -> interrupted(unknown_outcome 1) = suspended, waits for 1 without deadline
+            answer tell 1 -> resolved(reported_to_model), reported(1 failed), ended(failed terminated) +result 1 outcome_unknown: nobody knows whether this call took effect; check before you call it again +deliverable {"fields":[{"name":"pay","item_id":"result 1"}]} = idle
         "#]],
     );
 }

@@ -94,15 +94,15 @@ at 99000
 expired?
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: pay, look -> replied(1 pay, 2 look) [start_tool 1, start_tool 2] +call 1 +call 2 = suspended, waits for 2 until 1000
-    taken over -> taken_over, call_parked(1) = suspended, waits for 2 until 5000
-    at 3000
-    expired? nothing
-    report 2 success -> reported(2 success) = suspended, waits for 1 without deadline
-    at 99000
-    expired? nothing
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: pay, look -> replied(1 pay, 2 look) [start_tool 1, start_tool 2] +call 1 +call 2 = suspended, waits for 2 until 1000
+            taken over -> taken_over, interrupted(unknown_outcome 1) = suspended, waits for 2 until 5000
+            at 3000
+            expired? nothing
+            report 2 success -> reported(2 success) = suspended, waits for 1 without deadline
+            at 99000
+            expired? nothing
+        "#]],
     );
 }
 
@@ -116,18 +116,18 @@ reply: look
 panicked
 at 5000
 expired?
-answer unpark
+answer resume
 expired?
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: look -> replied(1 look) [start_tool 1] +call 1 = suspended, waits for 1 until 1000
-    panicked -> parked(panicked) = suspended, waits for 1 without deadline, parked panicked
-    at 5000
-    expired? nothing
-    answer unpark -> unparked [start_tool 1] = suspended, waits for 1 until 1000
-    expired? 1
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: look -> replied(1 look) [start_tool 1] +call 1 = suspended, waits for 1 until 1000
+            panicked -> interrupted(panicked) = suspended, waits for 1 without deadline, held by panicked
+            at 5000
+            expired? nothing
+            answer resume -> resolved(resumed) [start_tool 1] = suspended, waits for 1 until 1000
+            expired? 1
+        "#]],
     );
 }
 

@@ -165,25 +165,25 @@ panicked
 answer record 1
 answer release 1
 answer tell 1
-answer unpark
+answer resume
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply "done" -> replied, ended(success answered) +deliverable {"text":"done"} = idle
-    entered -> ignored(entered: already_ended) = idle
-    reply "more": a -> ignored(replied: already_ended) = idle
-    failed broken never -> ignored(attempt_failed: already_ended) = idle
-    report 1 success -> ignored(tool_result 1: already_ended) = idle
-    timeout 1 -> ignored(timeout 1: already_ended) = idle
-    lease_ended 1 -> ignored(lease_ended 1: already_ended) = idle
-    stop it -> ignored(stop: already_ended) = idle
-    taken over -> ignored(taken_over: already_ended) = idle
-    panicked -> ignored(panicked: already_ended) = idle
-    answer record 1 -> ignored(answer 1: already_ended) = idle
-    answer release 1 -> ignored(answer 1: already_ended) = idle
-    answer tell 1 -> ignored(answer 1: already_ended) = idle
-    answer unpark -> ignored(answer: already_ended) = idle
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply "done" -> replied, ended(success answered) +deliverable {"text":"done"} = idle
+            entered -> ignored(entered: already_ended) = idle
+            reply "more": a -> ignored(replied: already_ended) = idle
+            failed broken never -> ignored(attempt_failed: already_ended) = idle
+            report 1 success -> ignored(tool_result 1: already_ended) = idle
+            timeout 1 -> ignored(timeout 1: already_ended) = idle
+            lease_ended 1 -> ignored(lease_ended 1: already_ended) = idle
+            stop it -> ignored(stop: already_ended) = idle
+            taken over -> ignored(taken_over: already_ended) = idle
+            panicked -> ignored(panicked: already_ended) = idle
+            answer record 1 -> ignored(answer: already_ended) = idle
+            answer release 1 -> ignored(answer: already_ended) = idle
+            answer tell 1 -> ignored(answer: already_ended) = idle
+            answer resume -> ignored(answer: already_ended) = idle
+        "#]],
     );
 }
 

@@ -112,14 +112,14 @@ fn c_059_a_stop_ends_a_parked_run() {
 entered
 panicked
 stop enough
-answer unpark
+answer resume
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    panicked -> parked(panicked) = suspended, parked panicked
-    stop enough -> ended(canceled stopped) +deliverable {"text":"stopped: enough"} = idle
-    answer unpark -> ignored(answer: already_ended) = idle
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            panicked -> interrupted(panicked) = suspended, held by panicked
+            stop enough -> ended(canceled stopped) +deliverable {"text":"stopped: enough"} = idle
+            answer resume -> ignored(answer: already_ended) = idle
+        "#]],
     );
 }
 
@@ -136,13 +136,13 @@ stop enough
 answer record 1
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: pay, look -> replied(1 pay, 2 look) [start_tool 1, start_tool 2] +call 1 +call 2 = suspended, waits for 2 until 60000
-    report 2 success -> reported(2 success) = suspended, waits for 1 until 60000
-    taken over -> taken_over, call_parked(1) = suspended, waits for 1 without deadline
-    stop enough -> ended(canceled stopped) +result 2 +deliverable {"text":"stopped: enough"} = idle
-    answer record 1 -> ignored(answer 1: already_ended) = idle
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: pay, look -> replied(1 pay, 2 look) [start_tool 1, start_tool 2] +call 1 +call 2 = suspended, waits for 2 until 60000
+            report 2 success -> reported(2 success) = suspended, waits for 1 until 60000
+            taken over -> taken_over, interrupted(unknown_outcome 1) = suspended, waits for 1 without deadline
+            stop enough -> ended(canceled stopped) +result 2 +deliverable {"text":"stopped: enough"} = idle
+            answer record 1 -> ignored(answer: already_ended) = idle
+        "#]],
     );
 }
 

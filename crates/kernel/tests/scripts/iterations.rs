@@ -63,31 +63,31 @@ entered
 taken over
 failed busy retry 5
 panicked
-answer unpark
+answer resume
 iteration?
 reply: a
 taken over
 panicked
-answer unpark
+answer resume
 iteration?
 report 1 success
 iteration?
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    taken over -> taken_over = running
-    failed busy retry 5 -> attempt_failed(busy) [call_model 1 try 2 at 5] = running
-    panicked -> parked(panicked) = suspended, parked panicked
-    answer unpark -> unparked [call_model 1 try 2 at 5] = running
-    iteration? 1
-    reply: a -> replied(1 a) [start_tool 1] +call 1 = suspended, waits for 1 until 60000
-    taken over -> taken_over = suspended, waits for 1 until 60000
-    panicked -> parked(panicked) = suspended, waits for 1 without deadline, parked panicked
-    answer unpark -> unparked [start_tool 1] = suspended, waits for 1 until 60000
-    iteration? 1
-    report 1 success -> reported(1 success), lap_started(2) [call_model 2] +result 1 = running
-    iteration? 2
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            taken over -> taken_over = running
+            failed busy retry 5 -> attempt_failed(busy) [call_model 1 try 2 at 5] = running
+            panicked -> interrupted(panicked) = suspended, held by panicked
+            answer resume -> resolved(resumed) [call_model 1 try 2 at 5] = running
+            iteration? 1
+            reply: a -> replied(1 a) [start_tool 1] +call 1 = suspended, waits for 1 until 60000
+            taken over -> taken_over = suspended, waits for 1 until 60000
+            panicked -> interrupted(panicked) = suspended, waits for 1 without deadline, held by panicked
+            answer resume -> resolved(resumed) [start_tool 1] = suspended, waits for 1 until 60000
+            iteration? 1
+            report 1 success -> reported(1 success), lap_started(2) [call_model 2] +result 1 = running
+            iteration? 2
+        "#]],
     );
 }
 

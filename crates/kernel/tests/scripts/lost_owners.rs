@@ -57,11 +57,11 @@ taken over
 owed?
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: look, put, pay, far -> replied(1 look, 2 put, 3 pay, 4 far) [start_tool 1, start_tool 2, start_tool 3] +call 1 +call 2 +call 3 +call 4 = suspended, waits for 4 until 60000
-    taken over -> taken_over, call_parked(3) = suspended, waits for 4 until 60000
-    owed? start_tool 1, start_tool 2
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: look, put, pay, far -> replied(1 look, 2 put, 3 pay, 4 far) [start_tool 1, start_tool 2, start_tool 3] +call 1 +call 2 +call 3 +call 4 = suspended, waits for 4 until 60000
+            taken over -> taken_over, interrupted(unknown_outcome 3) = suspended, waits for 4 until 60000
+            owed? start_tool 1, start_tool 2
+        "#]],
     );
 }
 
@@ -99,11 +99,11 @@ taken over
 taken over
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: pay -> replied(1 pay) [start_tool 1] +call 1 = suspended, waits for 1 until 60000
-    taken over -> taken_over, call_parked(1) = suspended, waits for 1 without deadline
-    taken over -> taken_over = suspended, waits for 1 without deadline
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: pay -> replied(1 pay) [start_tool 1] +call 1 = suspended, waits for 1 until 60000
+            taken over -> taken_over, interrupted(unknown_outcome 1) = suspended, waits for 1 without deadline
+            taken over -> taken_over = suspended, waits for 1 without deadline
+        "#]],
     );
 }
 
@@ -118,11 +118,11 @@ taken over
 report 1 success
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: pay -> replied(1 pay) [start_tool 1] +call 1 = suspended, waits for 1 until 60000
-    taken over -> taken_over, call_parked(1) = suspended, waits for 1 without deadline
-    report 1 success -> reported(1 success), lap_started(2) [call_model 2] +result 1 = running
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: pay -> replied(1 pay) [start_tool 1] +call 1 = suspended, waits for 1 until 60000
+            taken over -> taken_over, interrupted(unknown_outcome 1) = suspended, waits for 1 without deadline
+            report 1 success -> reported(1 success), lap_started(2) [call_model 2] +result 1 = running
+        "#]],
     );
 }
 
@@ -138,12 +138,12 @@ lease_ended 1
 lease_ended 2
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: far, near -> replied(1 far, 2 near) [start_tool 2] +call 1 +call 2 = suspended, waits for 2 until 60000
-    lease_ended 1 -> call_parked(1) = suspended, waits for 2 until 60000
-    lease_ended 1 -> ignored(lease_ended 1: already_reported) = suspended, waits for 2 until 60000
-    lease_ended 2 -> call_parked(2) = suspended, waits for 2 without deadline
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: far, near -> replied(1 far, 2 near) [start_tool 2] +call 1 +call 2 = suspended, waits for 2 until 60000
+            lease_ended 1 -> interrupted(unknown_outcome 1) = suspended, waits for 2 until 60000
+            lease_ended 1 -> ignored(lease_ended 1: already_reported) = suspended, waits for 2 until 60000
+            lease_ended 2 -> interrupted(unknown_outcome 2) = suspended, waits for 2 without deadline
+        "#]],
     );
 }
 
@@ -181,19 +181,19 @@ taken over
 owed?
 taken over
 owed?
-answer unpark
+answer resume
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    taken over -> taken_over = running
-    taken over -> taken_over = running
-    taken over -> taken_over = running
-    taken over -> taken_over = running
-    owed? call_model 1
-    taken over -> taken_over, parked(owners_lost) = suspended, parked owners_lost
-    owed? nothing
-    answer unpark -> unparked [call_model 1] = running
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            taken over -> taken_over = running
+            taken over -> taken_over = running
+            taken over -> taken_over = running
+            taken over -> taken_over = running
+            owed? call_model 1
+            taken over -> taken_over, interrupted(owners_lost) = suspended, held by owners_lost
+            owed? nothing
+            answer resume -> resolved(resumed) [call_model 1] = running
+        "#]],
     );
 }
 
@@ -211,14 +211,14 @@ taken over
 taken over
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    taken over -> taken_over = running
-    taken over -> taken_over = running
-    failed busy retry 1 -> attempt_failed(busy) [call_model 1 try 2 at 1] = running
-    taken over -> taken_over = running
-    taken over -> taken_over = running
-    taken over -> taken_over, parked(owners_lost) = suspended, parked owners_lost
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            taken over -> taken_over = running
+            taken over -> taken_over = running
+            failed busy retry 1 -> attempt_failed(busy) [call_model 1 try 2 at 1] = running
+            taken over -> taken_over = running
+            taken over -> taken_over = running
+            taken over -> taken_over, interrupted(owners_lost) = suspended, held by owners_lost
+        "#]],
     );
 }
 
@@ -274,7 +274,7 @@ taken over
 taken over
 taken over
 taken over
-answer unpark
+answer resume
 taken over
 taken over
 taken over
@@ -282,18 +282,18 @@ taken over
 taken over
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    taken over -> taken_over = running
-    taken over -> taken_over = running
-    taken over -> taken_over = running
-    taken over -> taken_over = running
-    taken over -> taken_over, parked(owners_lost) = suspended, parked owners_lost
-    answer unpark -> unparked [call_model 1] = running
-    taken over -> taken_over = running
-    taken over -> taken_over = running
-    taken over -> taken_over = running
-    taken over -> taken_over = running
-    taken over -> taken_over, parked(owners_lost) = suspended, parked owners_lost
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            taken over -> taken_over = running
+            taken over -> taken_over = running
+            taken over -> taken_over = running
+            taken over -> taken_over = running
+            taken over -> taken_over, interrupted(owners_lost) = suspended, held by owners_lost
+            answer resume -> resolved(resumed) [call_model 1] = running
+            taken over -> taken_over = running
+            taken over -> taken_over = running
+            taken over -> taken_over = running
+            taken over -> taken_over = running
+            taken over -> taken_over, interrupted(owners_lost) = suspended, held by owners_lost
+        "#]],
     );
 }

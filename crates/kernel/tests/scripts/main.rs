@@ -4,6 +4,7 @@ mod support;
 
 mod actions;
 mod after_execution;
+mod approvals;
 mod attempts;
 mod budgets;
 mod choices;

@@ -17,11 +17,11 @@ taken over
 answer record 1 success
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: pay -> replied(1 pay) [start_tool 1] +call 1 = suspended, waits for 1 until 5000
-    taken over -> taken_over, call_parked(1) = suspended, waits for 1 without deadline
-    answer record 1 success -> reported(1 success), lap_started(2) [call_model 2] +result 1 = running
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: pay -> replied(1 pay) [start_tool 1] +call 1 = suspended, waits for 1 until 5000
+            taken over -> taken_over, interrupted(unknown_outcome 1) = suspended, waits for 1 without deadline
+            answer record 1 success -> resolved(recorded), reported(1 success), lap_started(2) [call_model 2] +result 1 = running
+        "#]],
     );
 }
 
@@ -36,11 +36,11 @@ taken over
 answer record 1 failed
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: pay -> replied(1 pay) [start_tool 1] +call 1 = suspended, waits for 1 until 60000
-    taken over -> taken_over, call_parked(1) = suspended, waits for 1 without deadline
-    answer record 1 failed -> reported(1 failed terminate), ended(failed terminated) +result 1 +deliverable {"fields":[{"name":"pay","item_id":"result 1"}]} = idle
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: pay -> replied(1 pay) [start_tool 1] +call 1 = suspended, waits for 1 until 60000
+            taken over -> taken_over, interrupted(unknown_outcome 1) = suspended, waits for 1 without deadline
+            answer record 1 failed -> resolved(recorded), reported(1 failed terminate), ended(failed terminated) +result 1 +deliverable {"fields":[{"name":"pay","item_id":"result 1"}]} = idle
+        "#]],
     );
 }
 
@@ -59,15 +59,15 @@ at 105000
 expired?
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: pay -> replied(1 pay) [start_tool 1] +call 1 = suspended, waits for 1 until 5000
-    taken over -> taken_over, call_parked(1) = suspended, waits for 1 without deadline
-    at 100000
-    answer release 1 -> call_released(1 until 105000) [start_tool 1] = suspended, waits for 1 until 105000
-    expired? nothing
-    at 105000
-    expired? 1
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: pay -> replied(1 pay) [start_tool 1] +call 1 = suspended, waits for 1 until 5000
+            taken over -> taken_over, interrupted(unknown_outcome 1) = suspended, waits for 1 without deadline
+            at 100000
+            answer release 1 -> resolved(released until 105000) [start_tool 1] = suspended, waits for 1 until 105000
+            expired? nothing
+            at 105000
+            expired? 1
+        "#]],
     );
 }
 
@@ -85,14 +85,14 @@ answer release 1
 report 1 success
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: pay -> replied(1 pay) [start_tool 1] +call 1 = suspended, waits for 1 until 5000
-    taken over -> taken_over, call_parked(1) = suspended, waits for 1 without deadline
-    answer release 1 -> call_released(1 until 5000) [start_tool 1] = suspended, waits for 1 until 5000
-    taken over -> taken_over, call_parked(1) = suspended, waits for 1 without deadline
-    answer release 1 -> call_released(1 until 5000) [start_tool 1] = suspended, waits for 1 until 5000
-    report 1 success -> reported(1 success), lap_started(2) [call_model 2] +result 1 = running
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: pay -> replied(1 pay) [start_tool 1] +call 1 = suspended, waits for 1 until 5000
+            taken over -> taken_over, interrupted(unknown_outcome 1) = suspended, waits for 1 without deadline
+            answer release 1 -> resolved(released until 5000) [start_tool 1] = suspended, waits for 1 until 5000
+            taken over -> taken_over, interrupted(unknown_outcome 1) = suspended, waits for 1 without deadline
+            answer release 1 -> resolved(released until 5000) [start_tool 1] = suspended, waits for 1 until 5000
+            report 1 success -> reported(1 success), lap_started(2) [call_model 2] +result 1 = running
+        "#]],
     );
 }
 
@@ -108,12 +108,12 @@ answer tell 1
 report 2 success
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: pay, look -> replied(1 pay, 2 look) [start_tool 1, start_tool 2] +call 1 +call 2 = suspended, waits for 2 until 5000
-    taken over -> taken_over, call_parked(1) = suspended, waits for 2 until 60000
-    answer tell 1 -> reported(1 failed) = suspended, waits for 1 until 60000
-    report 2 success -> reported(2 success), lap_started(2) [call_model 2] +result 1 outcome_unknown: nobody knows whether this call took effect; check before you call it again +result 2 = running
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: pay, look -> replied(1 pay, 2 look) [start_tool 1, start_tool 2] +call 1 +call 2 = suspended, waits for 2 until 5000
+            taken over -> taken_over, interrupted(unknown_outcome 1) = suspended, waits for 2 until 60000
+            answer tell 1 -> resolved(reported_to_model), reported(1 failed) = suspended, waits for 1 until 60000
+            report 2 success -> reported(2 success), lap_started(2) [call_model 2] +result 1 outcome_unknown: nobody knows whether this call took effect; check before you call it again +result 2 = running
+        "#]],
     );
 }
 
@@ -128,11 +128,11 @@ taken over
 answer tell 1
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: pay -> replied(1 pay) [start_tool 1] +call 1 = suspended, waits for 1 until 60000
-    taken over -> taken_over, call_parked(1) = suspended, waits for 1 without deadline
-    answer tell 1 -> reported(1 failed), lap_started(2) [call_model 2] +result 1 outcome_unknown: nobody knows whether this call took effect; check before you call it again = running
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: pay -> replied(1 pay) [start_tool 1] +call 1 = suspended, waits for 1 until 60000
+            taken over -> taken_over, interrupted(unknown_outcome 1) = suspended, waits for 1 without deadline
+            answer tell 1 -> resolved(reported_to_model), reported(1 failed), lap_started(2) [call_model 2] +result 1 outcome_unknown: nobody knows whether this call took effect; check before you call it again = running
+        "#]],
     );
 }
 
@@ -141,7 +141,7 @@ fn a_decision_about_what_is_not_parked_is_ignored() {
     check(
         PAY,
         "
-answer unpark
+answer resume
 answer tell 1
 entered
 answer record 1
@@ -149,21 +149,21 @@ reply: pay, look
 answer record 1
 answer release 1
 answer tell 2
-answer unpark
+answer resume
 answer tell 9
 ",
         expect![[r#"
-    answer unpark -> ignored(answer: not_parked) = dispatched
-    answer tell 1 -> ignored(answer 1: not_parked) = dispatched
-    entered -> leased, lap_started(1) [call_model 1] = running
-    answer record 1 -> ignored(answer 1: not_parked) = running
-    reply: pay, look -> replied(1 pay, 2 look) [start_tool 1, start_tool 2] +call 1 +call 2 = suspended, waits for 2 until 5000
-    answer record 1 -> ignored(answer 1: not_parked) = suspended, waits for 2 until 5000
-    answer release 1 -> ignored(answer 1: not_parked) = suspended, waits for 2 until 5000
-    answer tell 2 -> ignored(answer 2: not_parked) = suspended, waits for 2 until 5000
-    answer unpark -> ignored(answer: not_parked) = suspended, waits for 2 until 5000
-    answer tell 9 -> ignored(answer 9: not_parked) = suspended, waits for 2 until 5000
-"#]],
+            answer resume -> ignored(answer: not_parked) = dispatched
+            answer tell 1 -> ignored(answer: not_parked) = dispatched
+            entered -> leased, lap_started(1) [call_model 1] = running
+            answer record 1 -> ignored(answer: not_parked) = running
+            reply: pay, look -> replied(1 pay, 2 look) [start_tool 1, start_tool 2] +call 1 +call 2 = suspended, waits for 2 until 5000
+            answer record 1 -> ignored(answer: not_parked) = suspended, waits for 2 until 5000
+            answer release 1 -> ignored(answer: not_parked) = suspended, waits for 2 until 5000
+            answer tell 2 -> ignored(answer: not_parked) = suspended, waits for 2 until 5000
+            answer resume -> ignored(answer: not_parked) = suspended, waits for 2 until 5000
+            answer tell 9 -> ignored(answer: not_parked) = suspended, waits for 2 until 5000
+        "#]],
     );
 }
 
@@ -180,13 +180,13 @@ answer release 1
 answer tell 1
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: pay, look -> replied(1 pay, 2 look) [start_tool 1, start_tool 2] +call 1 +call 2 = suspended, waits for 2 until 5000
-    taken over -> taken_over, call_parked(1) = suspended, waits for 2 until 60000
-    answer record 1 -> reported(1 success) = suspended, waits for 1 until 60000
-    answer release 1 -> ignored(answer 1: not_parked) = suspended, waits for 1 until 60000
-    answer tell 1 -> ignored(answer 1: not_parked) = suspended, waits for 1 until 60000
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: pay, look -> replied(1 pay, 2 look) [start_tool 1, start_tool 2] +call 1 +call 2 = suspended, waits for 2 until 5000
+            taken over -> taken_over, interrupted(unknown_outcome 1) = suspended, waits for 2 until 60000
+            answer record 1 -> resolved(recorded), reported(1 success) = suspended, waits for 1 until 60000
+            answer release 1 -> ignored(answer: not_parked) = suspended, waits for 1 until 60000
+            answer tell 1 -> ignored(answer: not_parked) = suspended, waits for 1 until 60000
+        "#]],
     );
 }
 
@@ -196,24 +196,24 @@ fn a_panic_parks_the_run_and_unpark_continues_it() {
         "",
         "
 panicked
-answer unpark
+answer resume
 entered
 panicked
 owed?
 panicked
-answer unpark
+answer resume
 reply \"done\"
 ",
         expect![[r#"
-    panicked -> parked(panicked) = suspended, parked panicked
-    answer unpark -> unparked = dispatched
-    entered -> leased, lap_started(1) [call_model 1] = running
-    panicked -> parked(panicked) = suspended, parked panicked
-    owed? nothing
-    panicked -> ignored(panicked: out_of_phase) = suspended, parked panicked
-    answer unpark -> unparked [call_model 1] = running
-    reply "done" -> replied, ended(success answered) +deliverable {"text":"done"} = idle
-"#]],
+            panicked -> interrupted(panicked) = suspended, held by panicked
+            answer resume -> resolved(resumed) = dispatched
+            entered -> leased, lap_started(1) [call_model 1] = running
+            panicked -> interrupted(panicked) = suspended, held by panicked
+            owed? nothing
+            panicked -> ignored(panicked: out_of_phase) = suspended, held by panicked
+            answer resume -> resolved(resumed) [call_model 1] = running
+            reply "done" -> replied, ended(success answered) +deliverable {"text":"done"} = idle
+        "#]],
     );
 }
 
@@ -225,18 +225,18 @@ fn s_06_a_panic_parks_the_writes_it_may_have_cut() {
 entered
 reply: pay, look, far
 panicked
-answer unpark
+answer resume
 owed?
 answer release 1
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: pay, look, far -> replied(1 pay, 2 look, 3 far) [start_tool 1, start_tool 2] +call 1 +call 2 +call 3 = suspended, waits for 3 until 60000
-    panicked -> call_parked(1), parked(panicked) = suspended, waits for 3 without deadline, parked panicked
-    answer unpark -> unparked [start_tool 2] = suspended, waits for 3 until 60000
-    owed? start_tool 2
-    answer release 1 -> call_released(1 until 60000) [start_tool 1] = suspended, waits for 3 until 60000
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: pay, look, far -> replied(1 pay, 2 look, 3 far) [start_tool 1, start_tool 2] +call 1 +call 2 +call 3 = suspended, waits for 3 until 60000
+            panicked -> interrupted(unknown_outcome 1), interrupted(panicked) = suspended, waits for 3 without deadline, held by panicked
+            answer resume -> resolved(resumed) [start_tool 2] = suspended, waits for 3 until 60000
+            owed? start_tool 2
+            answer release 1 -> resolved(released until 60000) [start_tool 1] = suspended, waits for 3 until 60000
+        "#]],
     );
 }
 
@@ -251,17 +251,17 @@ panicked
 report 2 success
 report 1 success
 owed?
-answer unpark
+answer resume
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: look, find -> replied(1 look, 2 find) [start_tool 1, start_tool 2] +call 1 +call 2 = suspended, waits for 2 until 60000
-    panicked -> parked(panicked) = suspended, waits for 2 without deadline, parked panicked
-    report 2 success -> reported(2 success) = suspended, waits for 1 without deadline, parked panicked
-    report 1 success -> reported(1 success) = suspended, waits for 0 without deadline, parked panicked
-    owed? nothing
-    answer unpark -> unparked, lap_started(2) [call_model 2] +result 1 +result 2 = running
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: look, find -> replied(1 look, 2 find) [start_tool 1, start_tool 2] +call 1 +call 2 = suspended, waits for 2 until 60000
+            panicked -> interrupted(panicked) = suspended, waits for 2 without deadline, held by panicked
+            report 2 success -> reported(2 success) = suspended, waits for 1 without deadline, held by panicked
+            report 1 success -> reported(1 success) = suspended, waits for 0 without deadline, held by panicked
+            owed? nothing
+            answer resume -> resolved(resumed), lap_started(2) [call_model 2] +result 1 +result 2 = running
+        "#]],
     );
 }
 
@@ -275,16 +275,16 @@ reply: look
 panicked
 taken over
 owed?
-answer unpark
+answer resume
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: look -> replied(1 look) [start_tool 1] +call 1 = suspended, waits for 1 until 60000
-    panicked -> parked(panicked) = suspended, waits for 1 without deadline, parked panicked
-    taken over -> taken_over = suspended, waits for 1 without deadline, parked panicked
-    owed? nothing
-    answer unpark -> unparked [start_tool 1] = suspended, waits for 1 until 60000
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: look -> replied(1 look) [start_tool 1] +call 1 = suspended, waits for 1 until 60000
+            panicked -> interrupted(panicked) = suspended, waits for 1 without deadline, held by panicked
+            taken over -> taken_over = suspended, waits for 1 without deadline, held by panicked
+            owed? nothing
+            answer resume -> resolved(resumed) [start_tool 1] = suspended, waits for 1 until 60000
+        "#]],
     );
 }
 
@@ -298,15 +298,15 @@ reply: pay
 taken over
 panicked
 answer record 1
-answer unpark
+answer resume
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: pay -> replied(1 pay) [start_tool 1] +call 1 = suspended, waits for 1 until 5000
-    taken over -> taken_over, call_parked(1) = suspended, waits for 1 without deadline
-    panicked -> parked(panicked) = suspended, waits for 1 without deadline, parked panicked
-    answer record 1 -> reported(1 success) = suspended, waits for 0 without deadline, parked panicked
-    answer unpark -> unparked, lap_started(2) [call_model 2] +result 1 = running
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: pay -> replied(1 pay) [start_tool 1] +call 1 = suspended, waits for 1 until 5000
+            taken over -> taken_over, interrupted(unknown_outcome 1) = suspended, waits for 1 without deadline
+            panicked -> interrupted(panicked) = suspended, waits for 1 without deadline, held by panicked
+            answer record 1 -> resolved(recorded), reported(1 success) = suspended, waits for 0 without deadline, held by panicked
+            answer resume -> resolved(resumed), lap_started(2) [call_model 2] +result 1 = running
+        "#]],
     );
 }

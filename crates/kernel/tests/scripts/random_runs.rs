@@ -2,14 +2,14 @@
 
 use proptest::prelude::*;
 use windlass_kernel::{
-    AfterExecution, Budgets, CallNumber, EffectClass, Event, Input, ItemId, ItemKind, Manifest, NewItem, Origin, Phase, Progress, Report,
+    AfterExecution, Budgets, CallNumber, Cause, EffectClass, Event, Input, ItemId, ItemKind, Manifest, NewItem, Origin, Phase, Report,
     ReportCause, ResultField, Route, Run, SUBMIT_RESULT, Spent, TaskStatus, Timestamp, ToolSpec, Usage, fold,
 };
 
 use crate::support::{
     driver::{Driver, item_id},
     script::{ScriptedCall, ScriptedInput},
-    setup::{Setup, manifest, tool},
+    setup::{Setup, gate, manifest, tool},
 };
 
 proptest! {
@@ -100,8 +100,8 @@ fn sensible(
     status: TaskStatus,
     after: Option<AfterExecution>,
 ) -> ScriptedInput {
-    if run.parked.is_some() {
-        return ScriptedInput::Unpark;
+    if run.is_held() {
+        return ScriptedInput::Resume;
     }
     match &run.phase {
         Phase::Accepted => ScriptedInput::Entered((run.origin == Origin::Action).then(|| wanted(TOOLS[pick % TOOLS.len()], "{}"))),
@@ -113,9 +113,10 @@ fn sensible(
         Phase::Waiting { calls } => {
             let waiting: Vec<_> = calls.iter().filter(|call| !call.is_received()).collect();
             let call = waiting[pick % waiting.len()];
-            match call.progress {
-                Progress::Parked => ScriptedInput::Record { call: call.call, status },
-                Progress::Open | Progress::Received { .. } => ScriptedInput::Report { call: call.call, status, after },
+            match run.call_hold(call.call).map(|interrupt| interrupt.cause) {
+                Some(Cause::Approval) => ScriptedInput::Approve { call: call.call, by: Some(format!("person {}", run.next_number)) },
+                Some(_) => ScriptedInput::Record { call: call.call, status },
+                None => ScriptedInput::Report { call: call.call, status, after },
             }
         }
         Phase::Ended { .. } => ScriptedInput::TakenOver { lost: 0, streamed: None },
@@ -155,13 +156,16 @@ fn wanted(tool: &str, arguments: &str) -> ScriptedCall {
 fn any_setup() -> impl Strategy<Value = Setup> {
     let origin = prop_oneof![4 => Just(Origin::Turn), 1 => Just(Origin::Action)];
     let fields = prop::collection::vec((prop::sample::select(vec!["x", "y"]), any::<bool>()), 0..3);
-    (origin, prop::collection::vec(any_tool(), 5), any_budgets(), fields).prop_map(|(origin, mut tools, budgets, fields)| {
+    let gates =
+        prop::collection::vec(prop::sample::select(vec!["write", "tainted 3000ms", "* 2000ms approve", "read 1000ms end", "twice"]), 0..2);
+    (origin, prop::collection::vec(any_tool(), 5), any_budgets(), fields, gates).prop_map(|(origin, mut tools, budgets, fields, gates)| {
         for (index, tool) in tools.iter_mut().enumerate() {
             tool.name = TOOLS[index].into();
         }
         let field = |(name, required): (&str, bool)| ResultField { name: name.into(), description: String::new(), required };
         let result_fields = fields.into_iter().map(field).collect();
-        Setup { origin, manifest: Manifest { tools, budgets, result_fields, ..manifest() } }
+        let gates = gates.into_iter().map(gate).collect();
+        Setup { origin, manifest: Manifest { tools, budgets, result_fields, gates, ..manifest() } }
     })
 }
 
@@ -170,8 +174,9 @@ fn any_tool() -> impl Strategy<Value = ToolSpec> {
     let effect = prop::sample::select(vec![EffectClass::Read, EffectClass::Idempotent, EffectClass::Write, EffectClass::Write]);
     let after = prop_oneof![5 => Just(AfterExecution::Suspend), 1 => Just(AfterExecution::Terminate)];
     let deadline = prop::sample::select(vec![0, 1, 1_000, 60_000, u64::MAX]);
-    (route, effect, after, deadline).prop_map(|(route, effect, after_execution, deadline_ms)| ToolSpec {
+    (route, effect, after, deadline, any::<bool>()).prop_map(|(route, effect, after_execution, deadline_ms, untrusted)| ToolSpec {
         route,
+        untrusted,
         effect,
         after_execution,
         deadline_ms,
@@ -227,7 +232,12 @@ fn any_input() -> impl Strategy<Value = ScriptedInput> {
         2 => (call(), any_status()).prop_map(|(call, status)| ScriptedInput::Record { call, status }),
         2 => call().prop_map(ScriptedInput::Release),
         2 => call().prop_map(ScriptedInput::Tell),
-        2 => Just(ScriptedInput::Unpark),
+        2 => Just(ScriptedInput::Resume),
+        2 => (call(), prop::option::of(prop::sample::select(vec!["ann", "bob"]))).prop_map(|(call, by)| ScriptedInput::Approve { call, by: by.map(str::to_owned) }),
+        1 => call().prop_map(ScriptedInput::ApproveUnseen),
+        1 => call().prop_map(|call| ScriptedInput::Reject { call, comment: "no".into() }),
+        1 => Just(ScriptedInput::EndByAnswer),
+        1 => call().prop_map(ScriptedInput::InterruptTimeout),
         1 => Just(ScriptedInput::Stop { reason: "because".into(), streamed: Some("half".into()) }),
     ]
 }

@@ -6,9 +6,9 @@ use std::sync::{
 };
 
 use windlass_kernel::{
-    AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, CallerSpan, ChunkLengths, ConversationId, EffectClass, Epoch, Event,
-    Input, ItemId, ItemKind, Manifest, Moment, NewItem, Opening, Origin, Phase, Reply, Report, ReportCause, RequestedCall, Route, Run,
-    RunId, SpanId, TaskStatus, Tenant, Timestamp, ToolSpec, Transition, apply, content, step,
+    AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, CallUpdate, CallerSpan, ChunkLengths, ConversationId, EffectClass,
+    Epoch, Event, Input, ItemId, ItemKind, Manifest, Moment, NewItem, Opening, Origin, Reply, Report, ReportCause, RequestedCall, Route,
+    Run, RunId, SpanId, TaskStatus, Tenant, Timestamp, ToolSpec, Transition, apply, content, step,
 };
 use windlass_ports::{
     Admission, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, ContextSize, DeltaBatch, Enqueued, Guard, Lineage, Loaded,
@@ -68,6 +68,7 @@ pub fn manifest() -> Arc<PinnedManifest> {
         deadline_ms: DEADLINE_MS,
         remote: None,
         strict: None,
+        untrusted: false,
     };
     let budgets = Budgets { iterations: 1_000, calls: None, tokens: None, wall_ms: None };
     Arc::new(codec::pin_manifest(Manifest {
@@ -246,7 +247,8 @@ impl Kit {
             run,
             node: NODE,
             raise_epoch: false,
-            calls: call_changes(state, &made),
+            calls: call_changes(&made),
+            interrupts: made.interrupts.clone(),
             state: made.run,
             events: made.events,
             items: made.items,
@@ -337,58 +339,21 @@ impl Kit {
 }
 
 /// What a transition does to the rows of calls.
-pub fn call_changes(before: &Run, made: &Transition) -> Vec<(CallNumber, CallChange)> {
+pub fn call_changes(made: &Transition) -> Vec<(CallNumber, CallChange)> {
     let mut contents = made.items.iter().filter(|item| item.kind == ItemKind::Call).map(|item| item.id);
-    let mut changes = Vec::new();
-    let mut run = before.clone();
-    let moved = |status, result, deadline| CallChange::Moved { status, result, deadline };
-    for event in &made.events {
-        let next = apply(Some(run.clone()), event).unwrap();
-        match event {
-            Event::Replied { calls, .. } => {
-                changes.extend(calls.iter().map(|call| (call.call, new_call(&next, call, contents.next().unwrap()))));
-            }
-            Event::CallsInherited { calls, .. } => {
-                changes.extend(calls.iter().map(|call| (call.call, new_call(&next, call, contents.next().unwrap()))));
-            }
-            Event::ActionStarted { call, .. } => changes.push((call.call, new_call(&next, call, contents.next().unwrap()))),
-            Event::Reported { call, item, .. } => changes.push((*call, moved(CallStatus::Received, Some(*item), None))),
-            Event::LeaseEnded { call } => changes.push((*call, moved(CallStatus::Waiting, None, None))),
-            Event::CallParked { call } => changes.push((*call, moved(CallStatus::Parked, None, None))),
-            Event::CallReleased { call, deadline } => changes.push((*call, moved(CallStatus::Waiting, None, Some(*deadline)))),
-            Event::IterationStarted { .. } | Event::Ended { .. } => {
-                let received = run.calls().iter().filter(|call| call.is_received());
-                changes.extend(received.map(|call| (call.call, moved(CallStatus::Applied, None, None))));
-            }
-            Event::Accepted { .. }
-            | Event::Leased
-            | Event::Cut { .. }
-            | Event::Reasoned { .. }
-            | Event::Compacting { .. }
-            | Event::Compacted { .. }
-            | Event::Heartbeat
-            | Event::AttemptFailed { .. }
-            | Event::Parked { .. }
-            | Event::Unparked
-            | Event::OwnerChanged { .. }
-            | Event::Ignored { .. }
-            | Event::BudgetBreached { .. } => {}
-        }
-        run = next;
-    }
-    changes
-}
-
-fn new_call(run: &Run, call: &windlass_kernel::OpenCall, item: ItemId) -> CallChange {
-    debug_assert!(matches!(run.phase, Phase::Waiting { .. }));
-    CallChange::Made(NewCall {
-        iteration: run.iteration,
-        tool: call.tool.clone(),
-        route: call.route,
-        effect: call.effect,
-        deadline: call.deadline,
-        item,
-        status: if call.route == Route::InProcess { CallStatus::Started } else { CallStatus::Waiting },
-        result: None,
-    })
+    let change = |update: &CallUpdate| match update {
+        CallUpdate::Made { iteration, call } => CallChange::Made(NewCall {
+            iteration: *iteration,
+            tool: call.tool.clone(),
+            route: call.route,
+            effect: call.effect,
+            deadline: call.deadline,
+            item: contents.next().expect("a call that is made has its content in the same transition"),
+            status: CallStatus::fresh(call.route),
+            result: None,
+        }),
+        CallUpdate::Moved { status, result, deadline } => CallChange::Moved { status: *status, result: *result, deadline: *deadline },
+    };
+    let numbers = made.calls.iter().map(|(call, _)| *call);
+    numbers.zip(made.calls.iter().map(|(_, update)| update).map(change)).collect()
 }

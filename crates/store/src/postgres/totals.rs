@@ -20,5 +20,12 @@ pub(super) async fn totals(session: &Session) -> Result<StoreTotals, PgError> {
         let (tool, count): (&str, i64) = (row.try_get(0)?, row.try_get(1)?);
         Ok::<_, PgError>((ToolName::from(tool), count.unsigned_abs()))
     });
-    Ok(StoreTotals { open_runs: count(0)?, open_calls: open_calls.collect::<Result<_, _>>()?, outbox: count(1)?, bytes: count(2)? })
+    Ok(StoreTotals {
+        open_interrupts: Vec::new(),
+        oldest_interrupt: None,
+        open_runs: count(0)?,
+        open_calls: open_calls.collect::<Result<_, _>>()?,
+        outbox: count(1)?,
+        bytes: count(2)?,
+    })
 }

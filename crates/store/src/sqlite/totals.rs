@@ -17,6 +17,8 @@ impl SqliteRows {
             Ok((ToolName::from(tool.as_str()), count.unsigned_abs()))
         })?;
         Ok(StoreTotals {
+            open_interrupts: Vec::new(),
+            oldest_interrupt: None,
             open_runs: count("SELECT coalesce(sum(open), 0) FROM tenants")?,
             open_calls,
             outbox: count("SELECT count(*) FROM (SELECT 1 FROM outbox LIMIT 100000)")?,

@@ -36,7 +36,7 @@ pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, age
 fn ending(state: Run, follows: Option<RunId>, given_up: &GivenUp) -> Result<Commit> {
     let results = state.calls().iter().filter_map(|call| match call.progress {
         Progress::Received { item, .. } => Some(item),
-        Progress::Open | Progress::Parked => None,
+        Progress::Open => None,
     });
     let appended = results.chain([given_up.deliverable.id]).collect();
     let ended = Event::Ended { status: TaskStatus::Failed, reason: EndReason::Abandoned };
@@ -51,6 +51,7 @@ fn ending(state: Run, follows: Option<RunId>, given_up: &GivenUp) -> Result<Comm
         items: vec![given_up.deliverable.clone()],
         appended,
         calls: Vec::new(),
+        interrupts: Vec::new(),
         messages: vec![given_up.message.clone()],
         consumed: Vec::new(),
         clears_deltas: true,

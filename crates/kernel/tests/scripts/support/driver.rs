@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use windlass_kernel::{
-    AfterExecution, BoxId, BoxRange, CallNumber, ChunkLengths, Decision, Event, Failure, FailureCause, Input, ItemId, ItemKind,
+    AfterExecution, Answer, BoxId, BoxRange, CallNumber, ChunkLengths, Decision, Event, Failure, FailureCause, Input, ItemId, ItemKind,
     LostModelCall, Manifest, Moment, Opening, Reply, Report, ReportCause, RequestedCall, Run, Spent, StreamedText, TaskStatus, Timestamp,
     Transition, content::Reasoning, fold, step,
 };
@@ -111,11 +111,34 @@ impl Driver {
             }
             ScriptedInput::TakenOver { lost, streamed } => Input::OwnerChanged(LostModelCall { streamed: self::streamed(streamed), lost }),
             ScriptedInput::Panicked => Input::Panicked,
-            ScriptedInput::Record { call, status } => Input::Answered(Decision::Record { call, status, item: stored(self, call) }),
-            ScriptedInput::Release(call) => Input::Answered(Decision::Release { call }),
-            ScriptedInput::Tell(call) => Input::Answered(Decision::Tell { call }),
-            ScriptedInput::Unpark => Input::Answered(Decision::Unpark),
+            ScriptedInput::Record { call, status } => {
+                let item = stored(self, call);
+                self.answer(Some(call), None, Decision::Record { status, item })
+            }
+            ScriptedInput::Release(call) => self.answer(Some(call), None, Decision::Release),
+            ScriptedInput::Tell(call) => self.answer(Some(call), None, Decision::Tell),
+            ScriptedInput::Resume => self.answer(None, None, Decision::Resume),
+            ScriptedInput::EndByAnswer => self.answer(None, None, Decision::End),
+            ScriptedInput::Approve { call, by } => self.answer(Some(call), by, Decision::Approve),
+            ScriptedInput::ApproveUnseen(call) => match self.answer(Some(call), None, Decision::Approve) {
+                Input::Answered(answer) => Input::Answered(Answer { shows: Some(item_id(u128::MAX)), ..answer }),
+                other => other,
+            },
+            ScriptedInput::Reject { call, comment } => self.answer(Some(call), None, Decision::Reject { comment }),
+            ScriptedInput::InterruptTimeout(call) => Input::InterruptTimedOut(self.number_of(Some(call))),
         }
+    }
+
+    /// The answer of a person who saw what the interrupt shows.
+    fn answer(&self, call: Option<CallNumber>, by: Option<String>, decision: Decision) -> Input {
+        let interrupt = self.number_of(call);
+        let shows = self.run.interrupt(interrupt).and_then(|open| open.shows);
+        Input::Answered(Answer { interrupt, shows, by: by.map(Into::into), decision })
+    }
+
+    /// The number of the open interrupt that holds this call, or the run. Zero, which no interrupt has, if nothing is held.
+    fn number_of(&self, call: Option<CallNumber>) -> u64 {
+        self.run.interrupts.iter().find(|open| open.call == call).map_or(0, |open| open.number)
     }
 
     /// Stores a result. Results are stored before they are reported, so that the kernel does not give them their ids.

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use windlass_kernel::{
-    CallNumber, Decision, Effect, EffectClass, Event, HeadStatus, IgnoreReason, Input, ItemId, ItemKind, Origin, Progress, Route, Run,
-    Timestamp, Transition, fold, newly_outstanding, outstanding,
+    CallNumber, Cause, Effect, EffectClass, Event, HeadStatus, IgnoreReason, Input, ItemId, ItemKind, Origin, Route, Run, Timestamp,
+    Transition, Verdict, fold, newly_outstanding, outstanding,
 };
 
 use super::driver::{Driver, OUTPUT_BEFORE};
@@ -25,6 +25,39 @@ pub fn hold(driver: &mut Driver, before: &Run, input: &Input, made: &Transition)
     no_write_starts_twice(driver, before, input);
     the_head_takes_only_known_edges(before, &driver.run);
     a_wait_has_calls_and_a_deadline_unless_parked(&driver.run);
+    an_interrupt_holds_something_that_waits(&driver.run);
+    a_gated_call_starts_only_after_an_approval(driver);
+}
+
+fn an_interrupt_holds_something_that_waits(run: &Run) {
+    let numbers: BTreeSet<u64> = run.interrupts.iter().map(|interrupt| interrupt.number).collect();
+    assert_eq!(numbers.len(), run.interrupts.len(), "every interrupt has a number of its own");
+    let holds: BTreeSet<Option<CallNumber>> = run.interrupts.iter().map(|interrupt| interrupt.call).collect();
+    assert_eq!(holds.len(), run.interrupts.len(), "a run or a call is held once");
+    for interrupt in &run.interrupts {
+        let waits = interrupt.call.is_none_or(|call| run.call(call).is_some_and(|call| !call.is_received()));
+        assert!(waits, "an interrupt holds the run, or a call that waits: {interrupt:?}");
+    }
+}
+
+/// S11: what a rule holds is owed only after as many people as the rule wants have approved it.
+fn a_gated_call_starts_only_after_an_approval(driver: &Driver) {
+    for event in &driver.journal {
+        let Event::Interrupted(interrupt) = event else { continue };
+        let (Cause::Approval, Some(call)) = (interrupt.cause, interrupt.call) else { continue };
+        let is_of = |event: &&Event| match event {
+            Event::Resolved { interrupt: number, verdict: Verdict::Approved | Verdict::TimedOut, .. } => *number == interrupt.number,
+            _ => false,
+        };
+        let approvals =
+            driver.journal.iter().filter(|event| matches!(event, Event::Approved { interrupt: number, .. } if *number == interrupt.number));
+        let people = approvals.count() + 1;
+        match driver.journal.iter().find(is_of) {
+            None => assert!(!driver.starts.contains_key(&call), "a call that nobody approved is never started"),
+            Some(Event::Resolved { by: Some(_), .. }) => assert!(people >= usize::from(interrupt.needs), "enough people approved the call"),
+            Some(_) => {}
+        }
+    }
 }
 
 /// S8, also for the journal as a store keeps it.
@@ -82,6 +115,9 @@ fn iterations_count_one_by_one(before: &Run, made: &Transition) {
             | Event::AttemptFailed { .. }
             | Event::Reported { .. }
             | Event::LeaseEnded { .. }
+            | Event::Interrupted(_)
+            | Event::Approved { .. }
+            | Event::Resolved { .. }
             | Event::CallParked { .. }
             | Event::CallReleased { .. }
             | Event::Parked { .. }
@@ -110,6 +146,9 @@ fn calls_are_numbered_densely(before: &Run, made: &Transition) {
         | Event::AttemptFailed { .. }
         | Event::Reported { .. }
         | Event::LeaseEnded { .. }
+        | Event::Interrupted(_)
+        | Event::Approved { .. }
+        | Event::Resolved { .. }
         | Event::CallParked { .. }
         | Event::CallReleased { .. }
         | Event::Parked { .. }
@@ -163,14 +202,14 @@ fn effects_follow_from_the_state(before: &Run, after: &Run) {
     let owed = newly_outstanding(before, after);
     assert_eq!(owed.iter().copied().collect::<BTreeSet<_>>(), &new - &old, "newly owed is the difference of what is owed");
     assert_eq!(outstanding(after).len(), new.len(), "nothing is owed twice");
-    if after.parked.is_some() || after.has_ended() {
-        assert!(new.is_empty(), "a parked or ended run is owed nothing");
+    if after.is_held() || after.has_ended() {
+        assert!(new.is_empty(), "a held or ended run is owed nothing");
     }
 }
 
 /// S10. After a person's release or a takeover the run is owed effects again that were allowed before.
 fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, made: &Transition) {
-    let again = matches!(input, Input::OwnerChanged(_) | Input::Answered(Decision::Unpark | Decision::Release { .. }));
+    let again = matches!(input, Input::OwnerChanged(_) | Input::Answered(_) | Input::InterruptTimedOut(_));
     let run = &made.run;
     if matches!(input, Input::OwnerChanged(left) if left.lost > 0) && !outstanding(run).is_empty() && run.calls().is_empty() {
         let limit = driver.manifest.budgets.tokens;
@@ -209,7 +248,7 @@ fn no_write_starts_twice(driver: &mut Driver, before: &Run, input: &Input) {
         let Effect::StartTool { call } = effect else { continue };
         *driver.starts.entry(call).or_default() += 1;
         let open = driver.run.call(call).expect("an owed call is one of the iteration");
-        let released = driver.journal.iter().filter(|event| matches!(event, Event::CallReleased { call: of, .. } if *of == call)).count();
+        let released = driver.journal.iter().filter(|event| matches!(event, Event::Resolved { verdict: Verdict::Released, .. })).count();
         let may = if open.effect == EffectClass::Write { 1 + released } else { usize::MAX };
         assert!(driver.starts[&call] as usize <= may, "a write starts once, and once more for each release by a person");
         assert_eq!(open.route, Route::InProcess, "only calls of this process are started by it");
@@ -220,7 +259,7 @@ fn no_write_starts_twice(driver: &mut Driver, before: &Run, input: &Input) {
 /// any status.
 fn the_head_takes_only_known_edges(before: &Run, after: &Run) {
     use HeadStatus::{Dispatched, Idle, Running, Suspended};
-    if before.parked.is_some() || after.parked.is_some() {
+    if before.is_held() || after.is_held() {
         return;
     }
     let edge = (before.head_status(), after.head_status());
@@ -234,14 +273,15 @@ fn the_head_takes_only_known_edges(before: &Run, after: &Run) {
 
 /// C-15, C-42.
 fn a_wait_has_calls_and_a_deadline_unless_parked(run: &Run) {
-    let open = run.calls().iter().filter(|call| call.progress == Progress::Open).count();
-    assert_eq!(run.resume_deadline().is_some(), open > 0 && run.parked.is_none(), "what is open has a deadline");
+    let free = run.calls().iter().filter(|call| run.is_free(call)).count();
+    let has_timeout = run.interrupts.iter().any(|interrupt| interrupt.until.is_some());
+    assert_eq!(run.resume_deadline().is_some(), free > 0 && !run.is_held() || has_timeout, "what is free has a deadline");
     let not_before = outstanding(run).into_iter().find_map(|effect| match effect {
         Effect::CallModel { not_before, .. } => not_before,
         Effect::StartTool { .. } => None,
     });
     assert_eq!(run.wake_at(), run.resume_deadline().or(not_before), "the end of a wait or a pause makes the run due");
-    if run.head_status() == HeadStatus::Suspended && run.parked.is_none() {
+    if run.head_status() == HeadStatus::Suspended && !run.is_held() {
         assert!(run.waiting_count() > 0, "a suspended run waits for something");
     }
 }

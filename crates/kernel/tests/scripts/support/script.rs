@@ -17,7 +17,8 @@
 //! stop because                              a request to stop the run
 //! taken over                                the owner was lost
 //! panicked
-//! answer record 1 success                   a person decides: also release 1, tell 1, unpark
+//! answer record 1 success                   a person decides: also release 1, tell 1, resume, end, approve 1 by ann,
+//!                                           approve 1 unseen, reject 1 why; timeout 1 is the end of the wait
 //! at 1000                                   sets the clock
 //! owed? expired? usage? iteration? head?    asks the run something
 //! ```
@@ -62,7 +63,12 @@ pub enum ScriptedInput {
     Record { call: CallNumber, status: TaskStatus },
     Release(CallNumber),
     Tell(CallNumber),
-    Unpark,
+    Resume,
+    Approve { call: CallNumber, by: Option<String> },
+    ApproveUnseen(CallNumber),
+    Reject { call: CallNumber, comment: String },
+    EndByAnswer,
+    InterruptTimeout(CallNumber),
 }
 
 /// A call as a script writes it.
@@ -184,7 +190,13 @@ fn decision(parts: &[&str]) -> ScriptedInput {
         }
         ["release", number] => ScriptedInput::Release(call(number)),
         ["tell", number] => ScriptedInput::Tell(call(number)),
-        ["unpark"] => ScriptedInput::Unpark,
+        ["resume"] => ScriptedInput::Resume,
+        ["approve", number] => ScriptedInput::Approve { call: call(number), by: None },
+        ["approve", number, "by", name] => ScriptedInput::Approve { call: call(number), by: Some((*name).to_owned()) },
+        ["approve", number, "unseen"] => ScriptedInput::ApproveUnseen(call(number)),
+        ["reject", number, comment @ ..] => ScriptedInput::Reject { call: call(number), comment: comment.join(" ") },
+        ["end"] => ScriptedInput::EndByAnswer,
+        ["timeout", number] => ScriptedInput::InterruptTimeout(call(number)),
         other => panic!("unknown answer {other:?}"),
     }
 }

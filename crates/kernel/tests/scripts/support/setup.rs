@@ -10,12 +10,13 @@
 //! calls_max: 2
 //! one_call: yes
 //! compaction: auto
+//! gates: pay* 5000ms approve, tainted write, charge twice
 //! ```
 //!
 //! A tool is in process, reads, suspends and has a minute to answer unless its line says otherwise; `!` marks a required field.
 
 use windlass_kernel::{
-    AfterExecution, Budgets, Compaction, EffectClass, Manifest, Origin, ResultField, Route, ToolChoice, ToolName, ToolSpec,
+    AfterExecution, Budgets, Compaction, EffectClass, Gate, Manifest, OnTimeout, Origin, ResultField, Route, ToolChoice, ToolName, ToolSpec,
 };
 
 /// A run that has not begun.
@@ -39,6 +40,7 @@ pub fn parse(text: &str) -> Setup {
             "calls_max" => setup.manifest.calls_max = Some(number(rest.trim())),
             "one_call" => setup.manifest.one_call = true,
             "compaction" => setup.manifest.compaction = if rest.trim() == "only" { Compaction::Only } else { Compaction::Auto },
+            "gates" => setup.manifest.gates = parts.map(gate).collect(),
             "origin" => setup.origin = if rest.trim() == "action" { Origin::Action } else { Origin::Turn },
             other => panic!("unknown setup line {other:?}"),
         }
@@ -64,6 +66,7 @@ pub fn tool(text: &str) -> ToolSpec {
         deadline_ms: 60_000,
         remote: None,
         strict: None,
+        untrusted: false,
     };
     for part in parts {
         match part {
@@ -72,11 +75,30 @@ pub fn tool(text: &str) -> ToolSpec {
             "read" => tool.effect = EffectClass::Read,
             "idempotent" => tool.effect = EffectClass::Idempotent,
             "write" => tool.effect = EffectClass::Write,
+            "untrusted" => tool.untrusted = true,
             "terminate" => tool.after_execution = AfterExecution::Terminate,
             deadline => tool.deadline_ms = number(deadline.trim_end_matches("ms")),
         }
     }
     tool
+}
+
+/// Reads the notation of one rule for approvals: a pattern of tool names, and conditions.
+pub fn gate(text: &str) -> Gate {
+    let mut gate = Gate::default();
+    for part in text.split_whitespace() {
+        match part {
+            "read" => gate.effect = Some(EffectClass::Read),
+            "write" => gate.effect = Some(EffectClass::Write),
+            "tainted" => gate.tainted = Some(true),
+            "approve" => gate.on_timeout = OnTimeout::Approve,
+            "end" => gate.on_timeout = OnTimeout::End,
+            "twice" => gate.approvers = 2,
+            deadline if deadline.ends_with("ms") => gate.until_ms = Some(number(deadline.trim_end_matches("ms"))),
+            pattern => gate.tool = Some(pattern.to_owned()),
+        }
+    }
+    gate
 }
 
 fn choice(text: &str) -> ToolChoice {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 use windlass_kernel::{
-    AfterExecution, CallNumber, Effect, Event, HeadStatus, ItemId, ItemKind, ModelCallId, NewItem, OpenCall, Phase, Purpose, Run,
-    Transition, newly_outstanding, outstanding,
+    AfterExecution, CallNumber, Effect, Event, HeadStatus, Interrupt, ItemId, ItemKind, ModelCallId, NewItem, OpenCall, Phase, Purpose,
+    Run, Transition, newly_outstanding, outstanding,
 };
 
 use super::{driver::Driver, script::Question};
@@ -117,6 +117,12 @@ fn event(event: &Event) -> String {
         Event::Cut { resumes: false, .. } => "ends".to_owned(),
         Event::Reported { call, status, after, .. } => format!("{} {}{}", call.0, status.as_str(), ending(*after)),
         Event::LeaseEnded { call } | Event::CallParked { call } => call.0.to_string(),
+        Event::Interrupted(interrupt) => interrupted(interrupt),
+        Event::Approved { by, .. } => format!("by {by}"),
+        Event::Resolved { verdict, by, deadline, .. } => {
+            let by = by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
+            format!("{}{by}{}", verdict.as_str(), deadline.map_or(String::new(), |at| format!(" until {}", at.0)))
+        }
         Event::CallReleased { call, deadline } => format!("{} until {}", call.0, deadline.0),
         Event::Parked { reason } => spell(reason),
         Event::Ignored { input, call, reason } => format!("{}{}: {}", spell(input), call.map_or(String::new(), about), spell(reason)),
@@ -128,6 +134,13 @@ fn event(event: &Event) -> String {
 
 fn numbered(call: &OpenCall) -> String {
     format!("{} {}", call.call.0, call.tool)
+}
+
+fn interrupted(interrupt: &Interrupt) -> String {
+    let call = interrupt.call.map_or(String::new(), about);
+    let until = interrupt.until.map_or(String::new(), |at| format!(" until {}", at.0));
+    let needs = if interrupt.needs > 1 { format!(" needs {}", interrupt.needs) } else { String::new() };
+    format!("{}{call}{until}{needs}", interrupt.cause.as_str())
 }
 
 fn about(call: CallNumber) -> String {
@@ -158,8 +171,8 @@ fn status(run: &Run) -> String {
         let until = run.resume_deadline().map_or(" without deadline".to_owned(), |at| format!(" until {}", at.0));
         text += &format!(", waits for {}{until}", run.waiting_count());
     }
-    if let Some(reason) = run.parked {
-        text += &format!(", parked {}", spell(&reason));
+    if let Some(hold) = run.hold() {
+        text += &format!(", held by {}", hold.cause.as_str());
     }
     assert_eq!(run.head_status() == HeadStatus::Idle, run.has_ended(), "idle is what an ended run leaves behind");
     text
