@@ -84,6 +84,7 @@ fn start(
         deadline_ms: 600_000,
         remote: None,
         strict: None,
+        untrusted: false,
     };
     let long = windlass_engine::AgentSpec {
         policy: PolicyName::Respond,

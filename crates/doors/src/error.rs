@@ -10,6 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
+use serde_json::Value;
 use windlass_engine::{EngineError, PROMPT_TOO_LARGE};
 use windlass_ports::{QuotaKind, ServerError, StoreError};
 
@@ -28,11 +29,13 @@ pub(crate) struct ApiError {
     message: String,
     hint: Option<String>,
     retry_after_s: Option<u32>,
+    /// Further fields of the error object.
+    details: Option<Value>,
 }
 
 impl ApiError {
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        ApiError { status, code, message: message.into(), hint: None, retry_after_s: None }
+        ApiError { status, code, message: message.into(), hint: None, retry_after_s: None, details: None }
     }
 
     /// 400: the request cannot be read.
@@ -103,6 +106,12 @@ impl ApiError {
         self
     }
 
+    /// Adds fields to the error object.
+    pub fn details(mut self, details: Value) -> Self {
+        self.details = Some(details);
+        self
+    }
+
     /// Status, code, message and seconds for `Retry-After`, for doors that use another shape.
     pub fn into_parts(self) -> (StatusCode, &'static str, String, Option<u32>) {
         (self.status, self.code, self.message, self.retry_after_s)
@@ -148,6 +157,10 @@ impl From<EngineError> for ApiError {
             EngineError::ConversationsAgent => Self::bad("bad_agent", message),
             EngineError::ConversationFull => Self::bad("conversation_full", message),
             EngineError::NotParked => Self::conflict("not_parked", message),
+            EngineError::NotShown => Self::conflict("not_what_was_shown", message),
+            EngineError::UnfitDecision => Self::conflict("unfit_decision", message),
+            EngineError::AlreadyApproved => Self::conflict("already_approved", message),
+            EngineError::CallHeld => Self::conflict("call_held", message),
             EngineError::NotQuarantined => Self::conflict("not_quarantined", message),
             EngineError::EpochAhead => Self::conflict("epoch_ahead", message),
             EngineError::AgentFull => Self::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message).retry_after(FULL_RETRY_S),
@@ -206,8 +219,10 @@ impl IntoResponse for ApiError {
             message: &'a str,
             #[serde(skip_serializing_if = "Option::is_none")]
             hint: Option<&'a str>,
+            #[serde(flatten, skip_serializing_if = "Option::is_none")]
+            details: Option<&'a Value>,
         }
-        let body = Body { code: self.code, message: &self.message, hint: self.hint.as_deref() };
+        let body = Body { code: self.code, message: &self.message, hint: self.hint.as_deref(), details: self.details.as_ref() };
         let mut response = answer::json(self.status, &Envelope { error: body });
         if let Some(seconds) = self.retry_after_s {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));

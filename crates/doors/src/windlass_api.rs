@@ -3,6 +3,7 @@
 mod content;
 mod erase;
 mod gc;
+mod interrupts;
 mod lists;
 mod reconcile;
 mod row;
@@ -27,6 +28,8 @@ pub(crate) fn routes() -> Router<DoorState> {
         .route("/v1/windlass/items/{item}", get(content::item))
         .route("/v1/windlass/boxes", post(content::pack))
         .route("/v1/windlass/boxes/{box}", get(content::open_box))
+        .route("/v1/windlass/interrupts", get(interrupts::list))
+        .route("/v1/windlass/interrupts/{interrupt}", get(interrupts::one).post(interrupts::decide))
         .route("/v1/windlass/reconcile", post(reconcile::reconcile))
         .route("/v1/windlass/erase", post(erase::erase))
         .route("/v1/windlass/gc", post(gc::gc))

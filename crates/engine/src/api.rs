@@ -1,7 +1,9 @@
 //! The requests of doors to the engine, and its answers.
 
 use bytes::Bytes;
-use windlass_kernel::{AfterExecution, AgentKey, AgentName, BoxId, CallNumber, Epoch, ItemKind, ResultField, RunId, TaskStatus, ToolName};
+use windlass_kernel::{
+    AfterExecution, AgentKey, AgentName, BoxId, CallNumber, Epoch, ItemId, ItemKind, ResultField, RunId, TaskStatus, ToolName,
+};
 use windlass_ports::{ContextSize, Lineage, MessageId, RequestKey, ServerError, StoreError};
 
 use crate::{prompt_size::PromptTooLarge, quota::OverQuota};
@@ -113,45 +115,73 @@ pub enum Stopped {
     Before,
 }
 
-/// A person's decision about a parked run or call.
+/// A person's answer to an interrupt.
 #[derive(Clone, Debug)]
-pub struct Reconcile {
+pub struct AnswerInterrupt {
     /// The agent of the run, by its name or the key of its head.
     pub agent: AgentKey,
-    /// The parked run, or the run of the parked call.
+    /// The run that waits.
     pub run: RunId,
+    /// The interrupt.
+    pub target: AnswerTarget,
     /// The decision.
-    pub verdict: Verdict,
-    /// Who decided, for the record.
+    pub action: AnswerAction,
+    /// Who decided: the name of the token.
     pub source: Option<String>,
-    /// The same decision under the same key is applied once.
+    /// The same answer under the same key is applied once.
     pub key: Option<RequestKey>,
 }
 
-/// A decision about a parked run or call.
+/// How an answer names its interrupt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnswerTarget {
+    /// By its number.
+    Interrupt {
+        /// The number.
+        number: u64,
+        /// The item that the person saw.
+        shows: Option<ItemId>,
+    },
+    /// The interrupt that holds this call.
+    Call(CallNumber),
+    /// The interrupt that holds the whole run.
+    Run,
+}
+
+/// What a person decides.
 #[derive(Clone, Debug)]
-pub enum Verdict {
+pub enum AnswerAction {
+    /// The call may start with the arguments that were shown.
+    Approve,
+    /// The call must not start.
+    Reject {
+        /// What the model reads about it. May be empty.
+        comment: String,
+    },
     /// The call took effect, and this is its result.
     Record {
-        /// The number of the call.
-        call: CallNumber,
         /// How the call ended.
         status: TaskStatus,
         /// The call's result: valid JSON.
         result: Bytes,
     },
     /// The call may run again.
-    Release {
-        /// The number of the call.
-        call: CallNumber,
-    },
+    Release,
     /// The model is given the information that the outcome is unknown.
-    Tell {
-        /// The number of the call.
-        call: CallNumber,
-    },
+    Tell,
     /// The whole run may continue.
-    Unpark,
+    Resume,
+    /// The run ends.
+    End,
+}
+
+/// An accepted answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// The number of the journal event that records it. `None` if the same request was answered before, under its key.
+    pub number: Option<u64>,
+    /// How many more people must approve.
+    pub remaining: u8,
 }
 
 /// A person's decision to give up an unreadable run.
@@ -246,9 +276,21 @@ pub enum EngineError {
     /// The memory for runs that are not stored is full.
     #[error("no memory is left for what is not to be stored; send it again later, or let it be stored")]
     MemoryFull,
-    /// The run has nothing that is parked.
+    /// The call waits for a person's approval and was never started.
+    #[error("this call waits for a person's approval and must not be run yet; its result is not taken")]
+    CallHeld,
+    /// The run has no such open interrupt.
     #[error("nothing of this turn waits for a decision")]
     NotParked,
+    /// The person saw another item than the one that waits for the decision.
+    #[error("the interrupt shows another item than the one that was answered; read it again")]
+    NotShown,
+    /// The decision does not fit the cause of the interrupt.
+    #[error("this decision does not fit what the turn waits for")]
+    UnfitDecision,
+    /// The same person has approved already.
+    #[error("you have approved this call already; another person must approve it too")]
+    AlreadyApproved,
     /// The agent is not quarantined for this run.
     #[error("the agent is not quarantined for this turn; a turn that can be read is stopped")]
     NotQuarantined,

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use windlass_kernel::{
-    CallNumber, CallUpdate, Event, Input, ItemId, ItemKind, Manifest, Moment, NewItem, OpenCall, Run, RunId, Timestamp, Transition, step,
+    CallNumber, CallUpdate, Event, Input, InterruptUpdate, ItemId, ItemKind, Manifest, Moment, NewItem, OpenCall, Run, RunId, Timestamp,
+    Transition, step,
 };
 use windlass_ports::{CallChange, CallStatus, Commit, CommitKind, Ids, MessageId, NewCall, NewMessage, NodeId};
 
@@ -14,6 +15,7 @@ pub(crate) struct Draft {
     pub items: Vec<NewItem>,
     pub appended: Vec<ItemId>,
     pub calls: Vec<(CallNumber, CallChange)>,
+    pub interrupts: Vec<InterruptUpdate>,
     pub messages: Vec<NewMessage>,
     pub consumed: Vec<MessageId>,
     pub raise_epoch: bool,
@@ -31,6 +33,7 @@ impl Draft {
             items: Vec::new(),
             appended: Vec::new(),
             calls: Vec::new(),
+            interrupts: Vec::new(),
             messages: Vec::new(),
             consumed: Vec::new(),
             raise_epoch: false,
@@ -57,6 +60,7 @@ impl Draft {
             self.change_call(call, change);
         }
         self.kind = strongest(self.kind, kind_of(&transition.events));
+        self.interrupts.extend(transition.interrupts);
         self.events.extend(transition.events);
         self.items.extend(transition.items);
         self.appended.extend(transition.appended);
@@ -93,6 +97,7 @@ impl Draft {
             items: self.items,
             appended: self.appended,
             calls: self.calls,
+            interrupts: self.interrupts,
             messages: self.messages,
             consumed: self.consumed,
             clears_deltas: self.clears_deltas,
@@ -152,9 +157,9 @@ fn kind_of(events: &[Event]) -> CommitKind {
         let own = match event {
             Event::Ended { reason: windlass_kernel::EndReason::Stopped, .. } => CommitKind::Stop,
             Event::Ended { .. } => CommitKind::End,
-            Event::CallParked { .. } | Event::Parked { .. } => CommitKind::Park,
+            Event::Interrupted(_) | Event::CallParked { .. } | Event::Parked { .. } => CommitKind::Park,
             Event::OwnerChanged { .. } => CommitKind::TakeOver,
-            Event::CallReleased { .. } | Event::Unparked => CommitKind::Answer,
+            Event::Approved { .. } | Event::Resolved { .. } | Event::CallReleased { .. } | Event::Unparked => CommitKind::Answer,
             Event::Leased => CommitKind::Enter,
             Event::Replied { .. } | Event::CallsInherited { .. } => CommitKind::Suspend,
             Event::Cut { .. } => CommitKind::Cut,

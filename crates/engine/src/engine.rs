@@ -15,7 +15,7 @@ use windlass_ports::{
 
 use crate::{
     adopted::Adopted,
-    api::{Action, EngineError, Enqueue, Enqueued, Reconcile, Reported, Stop, Stopped, ToolResult},
+    api::{Action, AnswerInterrupt, Answered, EngineError, Enqueue, Enqueued, Reported, Stop, Stopped, ToolResult},
     bells,
     crash::CrashPoints,
     fair_semaphore::FairSemaphores,
@@ -254,6 +254,9 @@ impl Engine {
         if run.state.call(result.call).is_some_and(|open| open.route != Route::External) {
             return Err(EngineError::NotExternal);
         }
+        if run.state.call_hold(result.call).is_some_and(|interrupt| !interrupt.takes_results()) {
+            return Err(EngineError::CallHeld);
+        }
         if run.state.has_ended() || *self.inner.draining.borrow() {
             return self.inner.record(result).await;
         }
@@ -282,15 +285,15 @@ impl Engine {
         self.ask(&agent, |answer| WorkerMessage::Stop(Box::new(stop), answer)).await
     }
 
-    /// Applies a person's decision about a parked run or call. A decision with a key is applied once, however often it is sent.
-    pub async fn reconcile(&self, mut reconcile: Reconcile) -> Result<(), EngineError> {
-        reconcile.key = keys::scoped("reconcile", &reconcile.agent.agent, reconcile.key);
-        if self.inner.answered(&reconcile.agent.tenant, reconcile.key.as_ref()).await?.is_some() {
-            return Ok(());
+    /// Applies a person's answer to an interrupt. An answer with a key is applied once, however often it is sent.
+    pub async fn answer_interrupt(&self, mut answer: AnswerInterrupt) -> Result<Answered, EngineError> {
+        answer.key = keys::scoped("reconcile", &answer.agent.agent, answer.key);
+        if self.inner.answered(&answer.agent.tenant, answer.key.as_ref()).await?.is_some() {
+            return Ok(Answered { number: None, remaining: 0 });
         }
-        reconcile.agent = self.run_of(&reconcile.agent, reconcile.run).await?.agent;
-        let agent = reconcile.agent.clone();
-        self.ask(&agent, |answer| WorkerMessage::Reconcile(Box::new(reconcile), answer)).await
+        answer.agent = self.run_of(&answer.agent, answer.run).await?.agent;
+        let agent = answer.agent.clone();
+        self.ask(&agent, |reply| WorkerMessage::AnswerInterrupt(Box::new(answer), reply)).await
     }
 
     /// Makes a box of whole boxes and new items. The same request under the same key gives the same box.

@@ -50,7 +50,10 @@ mod worker;
 mod worker_message;
 mod workers;
 
-pub use api::{Abandon, Action, EngineError, Enqueue, Enqueued, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict};
+pub use api::{
+    Abandon, Action, AnswerAction, AnswerInterrupt, AnswerTarget, Answered, EngineError, Enqueue, Enqueued, Reported, Stop, Stopped,
+    ToolResult,
+};
 pub use compaction::KEPT_BYTES_MAX;
 pub use crash::{CrashPoints, UnknownPoint};
 pub use engine::{Engine, Parts};

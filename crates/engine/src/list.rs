@@ -1,9 +1,7 @@
 //! Lists of runs: which runs match, what state each is in, and why it waits.
 
 use futures_util::future::join_all;
-use windlass_kernel::{
-    AgentName, Event, HeadStatus, OpenCall, ParkReason, Phase, Progress, Route, Run, RunId, TaskStatus, Tenant, Timestamp,
-};
+use windlass_kernel::{AgentName, Cause, Event, HeadStatus, OpenCall, Phase, Route, Run, RunId, TaskStatus, Tenant, Timestamp};
 use windlass_ports::{JournalEntry, ListedRun, RunScan, RunSet, RunStatus, RunView, StoreError};
 
 use crate::engine::Engine;
@@ -59,7 +57,7 @@ impl RunState {
         match (&run.phase, status) {
             (Phase::Ended { .. }, _) | (_, RunStatus::Ended) => RunState::Ended,
             (_, RunStatus::Queued) => RunState::Queued,
-            (_, RunStatus::Active) if run.has_parked() => RunState::Parked,
+            (_, RunStatus::Active) if run.is_interrupted() => RunState::Parked,
             (Phase::Accepted | Phase::Thinking { .. }, RunStatus::Active) => RunState::Thinking,
             (Phase::Waiting { .. }, RunStatus::Active) => RunState::Waiting,
         }
@@ -87,6 +85,8 @@ pub enum WaitKind {
     ToolCall,
     /// For calls that a worker claims and reports.
     ExternalCall,
+    /// For a person: a rule demands approval of a call.
+    Approval,
     /// For a person: it is unknown whether a write took effect.
     UnknownOutcome,
     /// For a person: the run has lost too many servers.
@@ -98,6 +98,16 @@ pub enum WaitKind {
 }
 
 impl WaitKind {
+    /// The wait for a person's decision with that cause.
+    fn of(cause: Cause) -> Self {
+        match cause {
+            Cause::Approval => WaitKind::Approval,
+            Cause::UnknownOutcome => WaitKind::UnknownOutcome,
+            Cause::OwnersLost => WaitKind::OwnersLost,
+            Cause::Panicked => WaitKind::Panicked,
+        }
+    }
+
     /// The kind as the APIs spell it.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -105,6 +115,7 @@ impl WaitKind {
             WaitKind::ModelRetry => "model_retry",
             WaitKind::ToolCall => "tool_call",
             WaitKind::ExternalCall => "external_call",
+            WaitKind::Approval => "approval",
             WaitKind::UnknownOutcome => "unknown_outcome",
             WaitKind::OwnersLost => "owners_lost",
             WaitKind::Panicked => "panicked",
@@ -283,10 +294,8 @@ impl RunFilter {
 /// What an active run waits for, according to its state.
 fn wait_of(view: &RunView, now: Timestamp) -> Option<Wait> {
     let wait = |kind, what, until| Some(Wait { kind, what, since: None, until });
-    match view.state.parked {
-        Some(ParkReason::OwnersLost) => return wait(WaitKind::OwnersLost, None, None),
-        Some(ParkReason::Panicked) => return wait(WaitKind::Panicked, None, None),
-        None => {}
+    if let Some(hold) = view.state.hold() {
+        return wait(WaitKind::of(hold.cause), None, hold.until);
     }
     match &view.state.phase {
         Phase::Thinking { not_before: Some(at), .. } if *at > now => {
@@ -295,12 +304,13 @@ fn wait_of(view: &RunView, now: Timestamp) -> Option<Wait> {
         Phase::Waiting { calls } => {
             let of = |is_wanted: &dyn Fn(&OpenCall) -> bool| tools(calls.iter().filter(|call| is_wanted(call)));
             let until = view.state.resume_deadline();
-            let is_open = |call: &OpenCall, route: Route| call.progress == Progress::Open && call.route == route;
-            let parked = of(&|call| call.progress == Progress::Parked);
+            let is_open = |call: &OpenCall, route: Route| view.state.is_free(call) && call.route == route;
+            let held = view.state.interrupts.iter().map(|open| open.cause).min();
+            let parked = of(&|call| view.state.call_hold(call.call).is_some_and(|open| Some(open.cause) == held));
             let external = of(&|call| is_open(call, Route::External));
             let own = of(&|call| is_open(call, Route::InProcess));
             match (parked, external, own) {
-                (Some(tools), _, _) => wait(WaitKind::UnknownOutcome, Some(tools), None),
+                (Some(tools), _, _) => wait(held.map_or(WaitKind::UnknownOutcome, WaitKind::of), Some(tools), until),
                 (None, Some(tools), _) => wait(WaitKind::ExternalCall, Some(tools), until),
                 (None, None, Some(tools)) => wait(WaitKind::ToolCall, Some(tools), until),
                 (None, None, None) => None,
@@ -331,8 +341,9 @@ fn began(kind: WaitKind, entries: &[JournalEntry]) -> Option<Timestamp> {
         WaitKind::ToolCall | WaitKind::ExternalCall => {
             matches!(event, Event::Replied { .. } | Event::CallsInherited { .. } | Event::ActionStarted { .. })
         }
-        WaitKind::UnknownOutcome => matches!(event, Event::CallParked { .. }),
-        WaitKind::OwnersLost | WaitKind::Panicked => matches!(event, Event::Parked { .. }),
+        WaitKind::UnknownOutcome => matches!(event, Event::Interrupted(_) | Event::CallParked { .. }),
+        WaitKind::Approval => matches!(event, Event::Interrupted(_)),
+        WaitKind::OwnersLost | WaitKind::Panicked => matches!(event, Event::Interrupted(_) | Event::Parked { .. }),
         WaitKind::Queued | WaitKind::Unreadable => false,
     };
     entries.iter().rev().find(|entry| begins(&entry.event)).map(|entry| entry.at)

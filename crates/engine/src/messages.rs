@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 use uuid::Uuid;
-use windlass_kernel::{AgentName, CallKey, Event, HeadStatus, OpenCall, Route, RunId, TaskStatus};
+use windlass_kernel::{AgentName, CallKey, CallNumber, Cause, Event, HeadStatus, Interrupt, OpenCall, Route, RunId, TaskStatus, Timestamp};
 use windlass_ports::{JournalEntry, Published, RunView, Subject};
 
 /// The id of an iteration, in the format of the agents API.
@@ -61,10 +61,9 @@ impl Projection<'_> {
             Event::Reported { .. } | Event::LeaseEnded { .. } | Event::CallReleased { .. } => {
                 self.state(HeadStatus::Suspended, json!({ "activity": "awaiting_tool_result" }));
             }
-            Event::CallParked { call } => {
-                let key = CallKey { run: self.run.id, call: *call };
-                self.state(HeadStatus::Suspended, json!({ "activity": "awaiting_tool_result", "parked_tool_call_id": key.to_string() }));
-            }
+            Event::Interrupted(interrupt) => self.interrupted(interrupt),
+            Event::Resolved { call, deadline, .. } => self.resolved(*call, *deadline),
+            Event::CallParked { call } => self.call_held(*call, "awaiting_tool_result"),
             Event::Parked { reason } => self.state(HeadStatus::Suspended, json!({ "activity": "awaiting_tool_result", "parked": reason })),
             Event::Ended { status, .. } => self.ended(*status),
             Event::Leased
@@ -73,11 +72,34 @@ impl Projection<'_> {
             | Event::Compacting { .. }
             | Event::Compacted { .. }
             | Event::Heartbeat
+            | Event::Approved { .. }
             | Event::Unparked
             | Event::OwnerChanged { .. }
             | Event::Ignored { .. }
             | Event::BudgetBreached { .. } => {}
         }
+    }
+
+    fn interrupted(&mut self, interrupt: &Interrupt) {
+        match (interrupt.call, interrupt.cause) {
+            (Some(call), Cause::Approval) => self.call_held(call, "awaiting_approval"),
+            (Some(call), _) => self.call_held(call, "awaiting_tool_result"),
+            (None, cause) => self.state(HeadStatus::Suspended, json!({ "activity": "awaiting_tool_result", "parked": cause })),
+        }
+    }
+
+    fn call_held(&mut self, call: CallNumber, activity: &str) {
+        let key = CallKey { run: self.run.id, call };
+        self.state(HeadStatus::Suspended, json!({ "activity": activity, "parked_tool_call_id": key.to_string() }));
+    }
+
+    /// A released call of a tool service is announced again: it could not be claimed while it was held.
+    fn resolved(&mut self, call: Option<CallNumber>, deadline: Option<Timestamp>) {
+        let Some(number) = call.filter(|_| deadline.is_some()) else { return };
+        if let Some(call) = self.run.state.call(number).filter(|call| call.route == Route::External).cloned() {
+            self.command(self.run.state.iteration, &call);
+        }
+        self.state(HeadStatus::Suspended, json!({ "activity": "awaiting_tool_result" }));
     }
 
     fn calls(&mut self, iteration: u32, calls: &[OpenCall]) {
@@ -86,23 +108,27 @@ impl Projection<'_> {
         let commands: Vec<&OpenCall> = calls.iter().filter(known).filter(|call| call.route == Route::External).collect();
         let current = calls.iter().find(known).map(|call| call.tool.clone());
         for call in commands {
-            // The command has pointers only: the service claims the call and reads its arguments from the item.
-            let body = json!({
-                "tool_name": call.tool,
-                "tool_call_id": CallKey { run: self.run.id, call: call.call }.to_string(),
-                "agent_id": self.run.agent_id(),
-                "agent_turn_id": self.run.id,
-                "turn_epoch": self.entry.epoch,
-                "step_id": step_id(self.run.id, iteration),
-                "after_execution": call.after,
-            });
-            self.send(Subject::Tool(call.tool.clone()), body);
+            self.command(iteration, call);
         }
         self.step(iteration, "executing");
         let in_process = calls.iter().any(|call| call.route == Route::InProcess);
         let activity = if in_process { "executing_tool" } else { "awaiting_tool_result" };
         let metadata = json!({ "activity": activity, "current_tool": current, "waiting_tool_count": calls.len() });
         self.state(HeadStatus::Suspended, metadata);
+    }
+
+    /// Sends a command with pointers only: the service claims the call and reads its arguments from the item.
+    fn command(&mut self, iteration: u32, call: &OpenCall) {
+        let body = json!({
+            "tool_name": call.tool,
+            "tool_call_id": CallKey { run: self.run.id, call: call.call }.to_string(),
+            "agent_id": self.run.agent_id(),
+            "agent_turn_id": self.run.id,
+            "turn_epoch": self.entry.epoch,
+            "step_id": step_id(self.run.id, iteration),
+            "after_execution": call.after,
+        });
+        self.send(Subject::Tool(call.tool.clone()), body);
     }
 
     fn ended(&mut self, status: TaskStatus) {

@@ -35,6 +35,7 @@ impl Engine {
                 after_execution: AfterExecution::Suspend,
                 deadline_ms,
                 strict: None,
+                untrusted: matches!(server.source, ServerSource::Declared { .. }),
                 remote: Some(Remote { server: server.label.clone(), name: tool.name }),
             }
         };

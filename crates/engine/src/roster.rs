@@ -198,6 +198,7 @@ impl AgentCatalog {
             deadline_ms: settings.call_deadline_ms,
             remote: None,
             strict: None,
+            untrusted: false,
         })
     }
 

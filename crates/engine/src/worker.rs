@@ -6,6 +6,7 @@
 
 mod active_run;
 mod catch_up;
+mod interrupt_answer;
 mod observe;
 mod pending_message;
 mod resolve;
@@ -117,7 +118,7 @@ impl Worker {
                 WorkerMessage::CheckStore => must_reload = true,
                 other @ (WorkerMessage::Report(..)
                 | WorkerMessage::Stop(..)
-                | WorkerMessage::Reconcile(..)
+                | WorkerMessage::AnswerInterrupt(..)
                 | WorkerMessage::Heartbeat(..)
                 | WorkerMessage::Reasoned(_)
                 | WorkerMessage::ModelDone(_)
@@ -430,7 +431,7 @@ enum Advanced {
 
 /// Whether the run needs no more work after this commit, or none before a person decides.
 fn comes_to_rest(commit: &Commit) -> bool {
-    commit.state.has_ended() || commit.state.has_parked()
+    commit.state.has_ended() || commit.state.is_interrupted()
 }
 
 /// Whether the model call that streams text continues after this commit: the commit only records its reasoning.

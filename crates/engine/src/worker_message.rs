@@ -4,7 +4,7 @@ use tokio::sync::oneshot;
 use windlass_kernel::{CallNumber, ModelCallId, Reply, RunId, Spent, content::Reasoning};
 use windlass_ports::{Enqueued, Item, ModelError, NewRun, ToolReport};
 
-use crate::api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult};
+use crate::api::{AnswerInterrupt, Answered, EngineError, Reported, Stop, Stopped, ToolResult};
 
 /// The channel for the answer to a message.
 pub(crate) type Answer<T> = oneshot::Sender<Result<T, EngineError>>;
@@ -19,8 +19,8 @@ pub(crate) enum WorkerMessage {
     Report(Box<ToolResult>, Answer<Reported>),
     /// End a run.
     Stop(Box<Stop>, Answer<Stopped>),
-    /// Apply a person's decision.
-    Reconcile(Box<Reconcile>, Answer<()>),
+    /// Apply a person's answer to an interrupt.
+    AnswerInterrupt(Box<AnswerInterrupt>, Answer<Answered>),
     /// Record a heartbeat for a reader of this run, unless its journal has grown beyond this many events.
     Heartbeat(RunId, u64),
     /// Commit the reasoning of a model call of this process, before the text that the call is about to stream.

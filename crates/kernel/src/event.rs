@@ -188,6 +188,9 @@ pub enum Event {
         /// The number of the interrupt.
         #[serde(rename = "n")]
         interrupt: u64,
+        /// The call that it held. Absent if it held the run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<CallNumber>,
         /// How it was closed.
         verdict: Verdict,
         /// Who decided. Absent if the deadline of the interrupt passed.

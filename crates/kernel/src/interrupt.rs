@@ -53,7 +53,7 @@ impl Interrupt {
     }
 
     /// Whether a result of the held call is still taken: the call may have been started before it was held.
-    pub(crate) fn takes_results(&self) -> bool {
+    pub fn takes_results(&self) -> bool {
         match self.cause {
             Cause::UnknownOutcome | Cause::OwnersLost | Cause::Panicked => true,
             Cause::Approval => false,
@@ -95,7 +95,7 @@ impl Cause {
     }
 }
 
-/// What happens when nobody decides before the deadline of an interrupt.
+/// What happens if the deadline of an interrupt passes without a decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnTimeout {

@@ -282,6 +282,7 @@ fn roster(config: &Config) -> AgentCatalog {
             deadline_ms: millis(tool.deadline.min(config.limits.call_deadline)),
             remote: None,
             strict: None,
+            untrusted: false,
         };
         (spec.name.clone(), spec)
     });

@@ -2,7 +2,7 @@
 
 use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
-use windlass_kernel::{HeadStatus, Progress, Run};
+use windlass_kernel::{HeadStatus, Run};
 use windlass_ports::{RunView, StoreError};
 
 use super::known_head;
@@ -55,8 +55,8 @@ fn readable(run: Result<Option<RunView>, StoreError>) -> Result<Option<RunView>,
 
 /// Why the run is parked, as the API shows it: a reason for the whole run, `true` if only calls are parked, else `false`.
 pub(crate) fn parked(run: &Run) -> Value {
-    match run.parked {
-        Some(reason) => named(&reason),
-        None => run.calls().iter().any(|call| call.progress == Progress::Parked).into(),
+    match run.hold() {
+        Some(hold) => named(&hold.cause),
+        None => run.is_interrupted().into(),
     }
 }

@@ -247,6 +247,7 @@ impl Tools {
             deadline_ms: self.deadline_ms,
             remote: None,
             strict: function.strict,
+            untrusted: false,
         });
     }
 

@@ -166,12 +166,14 @@ impl Projection {
             Event::Compacted { chunks, .. } => self.finish_message(chunks, "", "completed"),
             Event::Heartbeat => self.lifecycle("response.in_progress"),
             Event::Reported { .. } => self.reported(result.as_ref()),
-            Event::CallParked { .. } | Event::Parked { .. } => {
+            Event::Interrupted(_) | Event::CallParked { .. } | Event::Parked { .. } => {
                 self.is_parked = true;
                 self.lifecycle("response.in_progress");
             }
             // Another call of the iteration may still wait for a person's decision.
-            Event::CallReleased { .. } | Event::Unparked => self.is_parked = self.run.as_ref().is_some_and(Run::has_parked),
+            Event::Approved { .. } | Event::Resolved { .. } | Event::CallReleased { .. } | Event::Unparked => {
+                self.is_parked = self.run.as_ref().is_some_and(Run::is_interrupted);
+            }
             Event::Ended { reason, .. } => self.ended(reason, entry.at, appended),
             Event::AttemptFailed { code, cause, retry_after_ms, retry_at: None, .. } => {
                 self.failed = Some(Failed { code: code.clone(), cause: *cause, retry_after_ms: *retry_after_ms });
@@ -363,7 +365,7 @@ impl Projection {
 
     fn reported(&mut self, result: Option<&Item>) {
         let Some(outcome) = result.and_then(|item| Outcome::read(&item.content)) else { return };
-        self.is_parked = self.run.as_ref().is_some_and(Run::has_parked);
+        self.is_parked = self.run.as_ref().is_some_and(Run::is_interrupted);
         if self.note.spelling.pairs {
             self.outputs.insert(outcome.call, outcome);
             return;

@@ -7,8 +7,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use windlass_engine::{RunFilter, RunState};
 use windlass_kernel::{
-    AgentKey, AgentName, EffectClass, HeadStatus, Progress, Route, RunId, ServerSource, TaskStatus, Tenant, Timestamp, ToolName,
-    ToolServer, ToolSpec,
+    AgentKey, AgentName, EffectClass, HeadStatus, Route, RunId, ServerSource, TaskStatus, Tenant, Timestamp, ToolName, ToolServer, ToolSpec,
 };
 use windlass_ports::{AgentSummary, OfferedTool, RunScan, RunSet};
 
@@ -146,31 +145,31 @@ async fn open_calls(state: &DoorState, tenant: &Tenant) -> Result<BTreeMap<ToolN
     for view in page.runs.iter().filter_map(|run| run.view.as_ref()) {
         for call in view.state.calls() {
             let counted = counts.entry(call.tool.clone()).or_default();
-            match call.progress {
-                Progress::Open => counted.0 += 1,
-                Progress::Parked => counted.1 += 1,
-                Progress::Received { .. } => {}
+            match (call.is_received(), view.state.is_free(call)) {
+                (true, _) => {}
+                (false, true) => counted.0 += 1,
+                (false, false) => counted.1 += 1,
             }
         }
     }
     Ok(counts)
 }
 
-fn limit(query: &Query) -> Result<usize, ApiError> {
+pub(super) fn limit(query: &Query) -> Result<usize, ApiError> {
     let wanted = || ApiError::bad("bad_query", format!("`limit` must be a whole number from 1 to {LIST_ROWS_MAX}"));
     let limit = query.text("limit").map_or(Ok(LIST_ROWS), |text| text.parse().map_err(|_| wanted()))?;
     (1..=LIST_ROWS_MAX).contains(&limit).then_some(limit).ok_or_else(wanted)
 }
 
 /// A parameter with one of the keywords that `parse` knows; `words` lists them for the error.
-fn word<T>(query: &Query, name: &str, parse: impl Fn(&str) -> Option<T>, words: &str) -> Result<Option<T>, ApiError> {
+pub(super) fn word<T>(query: &Query, name: &str, parse: impl Fn(&str) -> Option<T>, words: &str) -> Result<Option<T>, ApiError> {
     let Some(text) = query.text(name) else { return Ok(None) };
     let bad = || ApiError::bad("bad_query", format!("`{name}` cannot be {:?}; send {words}", shortened(text)));
     parse(text).map(Some).ok_or_else(bad)
 }
 
 /// A parameter with at most `chars_max` characters.
-fn short<'a>(query: &'a Query, name: &str, chars_max: usize) -> Result<Option<&'a str>, ApiError> {
+pub(super) fn short<'a>(query: &'a Query, name: &str, chars_max: usize) -> Result<Option<&'a str>, ApiError> {
     let Some(text) = query.text(name) else { return Ok(None) };
     let is_short = !text.is_empty() && text.chars().nth(chars_max).is_none();
     let bad = || ApiError::bad("bad_query", format!("`{name}` must be a text of 1 to {chars_max} characters"));

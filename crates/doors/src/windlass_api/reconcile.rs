@@ -1,10 +1,10 @@
-//! `POST /v1/windlass/reconcile`: a person's decision about a parked run or call.
+//! `POST /v1/windlass/reconcile`: a person's decision about a parked run or call, without the id of an interrupt.
 
 use axum::{extract::State, http::HeaderMap, response::Response};
 use bytes::Bytes;
 use serde_json::json;
-use windlass_engine::{Abandon, EngineError, Reconcile, Verdict};
-use windlass_kernel::{CallKey, CallNumber, Progress, Run, RunId, TaskStatus};
+use windlass_engine::{Abandon, AnswerAction, AnswerInterrupt, AnswerTarget, EngineError};
+use windlass_kernel::{CallKey, CallNumber, Cause, Run, RunId, TaskStatus};
 use windlass_ports::{RequestKey, RunView};
 
 use crate::{
@@ -37,18 +37,18 @@ pub(super) async fn reconcile(
         return abandon(&state, &caller, &fields, key).await;
     }
     let run = run_of(&state, &caller, &fields).await?;
-    let verdict = match action {
-        Action::Record => Verdict::Record { call: call_of(&run, &fields)?, status: recorded, result },
-        Action::Release => Verdict::Release { call: call_of(&run, &fields)? },
-        Action::Tell => Verdict::Tell { call: call_of(&run, &fields)? },
-        Action::Resume | Action::Abandon => Verdict::Unpark,
+    let (target, action) = match action {
+        Action::Record => (AnswerTarget::Call(call_of(&run, &fields)?), AnswerAction::Record { status: recorded, result }),
+        Action::Release => (AnswerTarget::Call(call_of(&run, &fields)?), AnswerAction::Release),
+        Action::Tell => (AnswerTarget::Call(call_of(&run, &fields)?), AnswerAction::Tell),
+        Action::Resume | Action::Abandon => (AnswerTarget::Run, AnswerAction::Resume),
     };
     let id = run.id;
-    let reconcile = Reconcile { agent: run.agent, run: id, verdict, source: Some(caller.name()), key };
-    match state.engine.reconcile(reconcile).await {
-        Err(EngineError::NotParked) => return Err(not_parked(id, &run.state)),
+    let answer = AnswerInterrupt { agent: run.agent, run: id, target, action, source: Some(caller.name()), key };
+    match state.engine.answer_interrupt(answer).await {
+        Err(EngineError::NotParked | EngineError::UnfitDecision) => return Err(not_parked(id, &run.state)),
         decided => decided?,
-    }
+    };
     Ok(answer::ok(&json!({ "run_id": id, "tool_call_id": fields.text("tool_call_id")?, "status": "reconciled" })))
 }
 
@@ -103,9 +103,9 @@ fn recorded(fields: &Fields<'_>, status: Option<TaskStatus>, action: Action) -> 
 
 /// The error that nothing waits for this decision. Its hint names the decisions that fit.
 fn not_parked(run: RunId, state: &Run) -> ApiError {
-    let parked = state.calls().iter().filter(|call| call.progress == Progress::Parked);
-    let parked: Vec<String> = parked.map(|call| CallKey { run, call: call.call }.to_string()).collect();
-    let hint = match (state.parked.is_some(), parked.as_slice()) {
+    let parked = state.interrupts.iter().filter(|open| open.cause == Cause::UnknownOutcome).filter_map(|open| open.call);
+    let parked: Vec<String> = parked.map(|call| CallKey { run, call }.to_string()).collect();
+    let hint = match (state.is_held(), parked.as_slice()) {
         (true, _) => "the whole run is parked: the action resume fits, without `tool_call_id`".to_owned(),
         (false, []) => return ApiError::conflict("not_parked", "nothing of this run waits for a decision"),
         (false, calls) => format!(

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use windlass_engine::{RunEntry, Wait};
-use windlass_kernel::{EndReason, Phase, Progress, Run, TaskStatus};
+use windlass_kernel::{EndReason, Phase, Run, TaskStatus};
 use windlass_ports::{MessageKind, RunView};
 
 use crate::{responses, spelling::moment};
@@ -57,8 +57,8 @@ fn door(view: &RunView) -> Option<&'static str> {
 }
 
 fn calls(run: &Run) -> Value {
-    let count = |wanted: Progress| run.calls().iter().filter(|call| call.progress == wanted).count();
-    json!({ "made": run.calls_used, "open": count(Progress::Open), "parked": count(Progress::Parked) })
+    let open = run.calls().iter().filter(|call| run.is_free(call)).count();
+    json!({ "made": run.calls_used, "open": open, "parked": run.waiting_count() - open })
 }
 
 fn usage(run: &Run) -> Value {

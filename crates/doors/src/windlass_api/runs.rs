@@ -2,7 +2,7 @@
 
 use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
-use windlass_kernel::{CallKey, CallNumber, OpenCall, Phase, Progress, Run, RunId};
+use windlass_kernel::{CallKey, CallNumber, OpenCall, Phase, Run, RunId};
 use windlass_ports::{CallView, JournalEntry, RunView};
 
 use super::row::{outcome, wait};
@@ -95,7 +95,7 @@ fn described(run: &RunView) -> Value {
         "parked": parked(state),
         "calls": {
             "made": state.calls_used,
-            "open": state.calls().iter().map(|call| open_call(run.id, call)).collect::<Vec<_>>(),
+            "open": state.calls().iter().map(|call| open_call(run.id, state, call)).collect::<Vec<_>>(),
         },
         "model": run.manifest.model,
         "tools": run.manifest.tools.iter().map(|tool| &tool.name).collect::<Vec<_>>(),
@@ -134,11 +134,11 @@ fn phase(phase: &Phase) -> &'static str {
     }
 }
 
-fn open_call(run: RunId, call: &OpenCall) -> Value {
-    let progress = match call.progress {
-        Progress::Open => "open",
-        Progress::Parked => "parked",
-        Progress::Received { .. } => "received",
+fn open_call(run: RunId, state: &Run, call: &OpenCall) -> Value {
+    let progress = match (call.is_received(), state.is_free(call)) {
+        (true, _) => "received",
+        (false, true) => "open",
+        (false, false) => "parked",
     };
     json!({
         "tool_call_id": CallKey { run, call: call.call }.to_string(),

@@ -124,6 +124,7 @@ fn tool(name: &str, effect: EffectClass) -> (ToolName, ToolSpec) {
         deadline_ms: 600_000,
         remote: None,
         strict: None,
+        untrusted: false,
     };
     (name.into(), spec)
 }

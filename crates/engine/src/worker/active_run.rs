@@ -277,7 +277,7 @@ impl ActiveRun {
             | WorkerMessage::Enqueue(..)
             | WorkerMessage::Report(..)
             | WorkerMessage::Stop(..)
-            | WorkerMessage::Reconcile(..)
+            | WorkerMessage::AnswerInterrupt(..)
             | WorkerMessage::Heartbeat(..)
             | WorkerMessage::Reasoned(_) => {}
         }

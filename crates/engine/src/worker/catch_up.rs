@@ -75,12 +75,15 @@ impl Worker {
                 Some(_) | None => refused.push(message.id),
             }
         }
+        for interrupt in draft.run.expired_interrupts(now) {
+            step(draft, Input::InterruptTimedOut(interrupt));
+        }
         // The deadline comes before the lease: a call past its deadline is closed for good, whichever service holds it.
         for call in draft.run.expired(now) {
             self.time_out(draft, run, call, now);
         }
         for (call, until) in &run.claims {
-            let is_open = draft.run.call(*call).is_some_and(|open| open.progress == windlass_kernel::Progress::Open);
+            let is_open = draft.run.call(*call).is_some_and(|open| draft.run.is_free(open));
             if is_open && *until <= now {
                 step(draft, Input::LeaseEnded(*call));
             }

@@ -1,18 +1,15 @@
 //! Log lines and metrics of commits, for operators: names, numbers and codes, never content.
 
 use windlass_kernel::{
-    AgentKey, CallKey, CallNumber, EndReason, Epoch, Event, OpenCall, ParkReason, Phase, Run, RunId, TaskStatus, Timestamp,
+    AgentKey, CallKey, CallNumber, Cause, EndReason, Epoch, Event, Interrupt, OpenCall, Phase, Run, RunId, TaskStatus, Timestamp,
 };
-use windlass_ports::{CallChange, Commit, EndedRun, Fact, StoreError, StoreFailure};
+use windlass_ports::{CallChange, Commit, EndedRun, Fact, InterruptId, StoreError, StoreFailure};
 
 use super::Worker;
 use crate::engine::Inner;
 
-/// The request by which a person decides about a parked call.
-const DECIDE: &str = "POST /v1/windlass/reconcile with action record, release or tell";
-
-/// The request by which a person resumes a parked run.
-const RESUME: &str = "POST /v1/windlass/reconcile with action resume";
+/// Where a person decides.
+const ANSWER: &str = "windlass inbox, or GET and POST /v1/windlass/interrupts";
 
 impl Worker {
     /// Logs and counts what a commit of the active run recorded. It must run before the worker takes over the new state, because it needs
@@ -28,8 +25,7 @@ impl Worker {
                     self.inner.meter.record(Fact::IterationStarted(&agent.agent));
                 }
                 Event::OwnerChanged { .. } => observed.taken_over(),
-                Event::CallParked { call } => observed.call_parked(*call, self.call(commit, *call)),
-                Event::Parked { reason } => observed.parked(*reason),
+                Event::Interrupted(interrupt) => observed.interrupted(interrupt, interrupt.call.and_then(|call| self.call(commit, call))),
                 Event::AttemptFailed { code, fallback: Some(fallback), .. } => observed.falls_back(code, fallback),
                 Event::Reported { call, status, .. } => self.reported(&observed, commit, *call, *status),
                 Event::Ended { .. } => observed.ended(&commit.state, commit.now),
@@ -43,7 +39,11 @@ impl Worker {
                 | Event::Compacted { .. }
                 | Event::Replied { .. }
                 | Event::LeaseEnded { .. }
+                | Event::Approved { .. }
+                | Event::Resolved { .. }
+                | Event::CallParked { .. }
                 | Event::CallReleased { .. }
+                | Event::Parked { .. }
                 | Event::Unparked
                 | Event::Ignored { .. }
                 | Event::BudgetBreached { .. } => {}
@@ -129,19 +129,21 @@ impl Observed<'_> {
         log_run!(warn, self, "this server took the run over from a lost one");
     }
 
-    fn call_parked(&self, number: CallNumber, call: Option<&OpenCall>) {
+    fn interrupted(&self, interrupt: &Interrupt, call: Option<&OpenCall>) {
         let tool = call.map_or("", |call| call.tool.as_str());
-        self.inner.meter.record(Fact::CallParked(tool));
-        let key = CallKey { run: self.run, call: number };
-        log_run!(warn, self, call = %key, tool, resolve = DECIDE, "a call is parked: its outcome is unknown, and it must not run twice");
-    }
-
-    fn parked(&self, reason: ParkReason) {
-        let reason = match reason {
-            ParkReason::OwnersLost => "its servers were lost one after the other",
-            ParkReason::Panicked => "a step or a tool of it panicked",
+        if interrupt.cause == Cause::UnknownOutcome {
+            self.inner.meter.record(Fact::CallParked(tool));
+        }
+        let id = InterruptId { run: self.run, number: interrupt.number };
+        let reason = match interrupt.cause {
+            Cause::Approval => "a rule demands approval of a call",
+            Cause::UnknownOutcome => "the outcome of a call is unknown, and it must not run twice",
+            Cause::OwnersLost => "the servers of the run were lost one after the other",
+            Cause::Panicked => "a step or a tool of the run panicked",
         };
-        log_run!(warn, self, reason, resolve = RESUME, "the run is parked");
+        let (cause, tool) = (interrupt.cause.as_str(), call.map(|call| call.tool.as_str()));
+        let call = interrupt.call.map(|call| CallKey { run: self.run, call }.to_string());
+        log_run!(warn, self, interrupt = %id, cause, call, tool, reason, resolve = ANSWER, "a person must decide");
     }
 
     fn falls_back(&self, code: &str, fallback: &str) {

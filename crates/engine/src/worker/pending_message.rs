@@ -1,14 +1,16 @@
 //! Messages on their way through a worker: drafted into a commit, or resolved outside of one.
 
+use std::sync::Arc;
+
 use windlass_kernel::{
-    Decision, Failure, FailureCause, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Spent, StreamedText,
-    TaskStatus, Tenant, Timestamp,
+    Decision, Failure, FailureCause, Input, ItemId, ItemKind, NewItem, Phase, Report, ReportCause, RunId, Spent, StreamedText, TaskStatus,
+    Tenant, Timestamp,
 };
 use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry};
 
-use super::active_run::ActiveRun;
+use super::{active_run::ActiveRun, interrupt_answer};
 use crate::{
-    api::{EngineError, Reconcile, Reported, Stop, Stopped, ToolResult, Verdict},
+    api::{AnswerAction, AnswerInterrupt, Answered, EngineError, Reported, Stop, Stopped, ToolResult},
     draft::Draft,
     engine::Inner,
     failover::ModelChoice,
@@ -21,6 +23,8 @@ pub(super) struct PendingMessage {
     pub(super) message: Option<WorkerMessage>,
     is_drafted: bool,
     has_message: bool,
+    /// What the draft made of an answer to an interrupt.
+    answered: Option<Answered>,
 }
 
 /// The outcome of a message, from which its sender's answer is made.
@@ -39,7 +43,7 @@ pub(super) enum Reply {
 
 impl PendingMessage {
     pub fn new(message: WorkerMessage) -> Self {
-        PendingMessage { message: Some(message), is_drafted: false, has_message: false }
+        PendingMessage { message: Some(message), is_drafted: false, has_message: false, answered: None }
     }
 
     /// Whether the message comes from this process itself, so that no request waits for an answer.
@@ -61,7 +65,7 @@ impl PendingMessage {
                 WorkerMessage::CheckStore
                 | WorkerMessage::Enqueue(..)
                 | WorkerMessage::Report(..)
-                | WorkerMessage::Reconcile(..)
+                | WorkerMessage::AnswerInterrupt(..)
                 | WorkerMessage::Heartbeat(..)
                 | WorkerMessage::Reasoned(_)
                 | WorkerMessage::ToolDone(_),
@@ -80,7 +84,7 @@ impl PendingMessage {
                 | WorkerMessage::Enqueue(..)
                 | WorkerMessage::Report(..)
                 | WorkerMessage::Stop(..)
-                | WorkerMessage::Reconcile(..)
+                | WorkerMessage::AnswerInterrupt(..)
                 | WorkerMessage::Heartbeat(..)
                 | WorkerMessage::Reasoned(_),
             )
@@ -88,9 +92,9 @@ impl PendingMessage {
         }
     }
 
-    /// Whether the message is a stop or a decision. Only these take a run from another process.
+    /// Whether the message is a stop or an answer to an interrupt. Only these take a run from another process.
     pub fn is_person_request(&self) -> bool {
-        matches!(self.message, Some(WorkerMessage::Stop(..) | WorkerMessage::Reconcile(..)))
+        matches!(self.message, Some(WorkerMessage::Stop(..) | WorkerMessage::AnswerInterrupt(..)))
     }
 
     /// The idempotency key of the request, if it has one.
@@ -98,7 +102,7 @@ impl PendingMessage {
         match self.message.as_ref()? {
             WorkerMessage::Report(result, _) => result.key.as_ref(),
             WorkerMessage::Stop(stop, _) => stop.key.as_ref(),
-            WorkerMessage::Reconcile(reconcile, _) => reconcile.key.as_ref(),
+            WorkerMessage::AnswerInterrupt(answer, _) => answer.key.as_ref(),
             WorkerMessage::CheckStore
             | WorkerMessage::Enqueue(..)
             | WorkerMessage::Heartbeat(..)
@@ -134,18 +138,30 @@ impl PendingMessage {
         }
         // An earlier message of the same draft may have settled the streamed text.
         let streamed = if draft.clears_deltas { StreamedText::default() } else { active.streamed_text() };
-        let mut drafting = Drafting { draft, inner, tenant, run: run.id, manifest: &run.manifest, streamed, now, messages: 0 };
+        let mut drafting = Drafting {
+            draft,
+            inner,
+            tenant,
+            run: run.id,
+            manifest: &run.manifest,
+            streamed,
+            now,
+            messages: 0,
+            answered_at: None,
+            remaining: 0,
+        };
         let is_drafted = match message {
             WorkerMessage::Reasoned(reasoned) => drafting.reasoned(reasoned),
             WorkerMessage::ModelDone(model_done) => drafting.model_done(model_done),
             WorkerMessage::ToolDone(done) => drafting.tool(done),
             WorkerMessage::Report(result, _) => drafting.report(result),
             WorkerMessage::Stop(stop, _) => drafting.stop(stop),
-            WorkerMessage::Reconcile(reconcile, _) => drafting.reconcile(reconcile),
+            WorkerMessage::AnswerInterrupt(answer, _) => drafting.answer_interrupt(answer),
             WorkerMessage::Heartbeat(run, events) => drafting.heartbeat(*run, *events),
             WorkerMessage::CheckStore | WorkerMessage::Enqueue(..) => false,
         };
         self.has_message = drafting.messages > 0;
+        self.answered = drafting.answered_at.map(|number| Answered { number: Some(number), remaining: drafting.remaining });
         self.is_drafted = is_drafted;
     }
 
@@ -171,9 +187,10 @@ impl PendingMessage {
                     Reply::Reported(_) => Err(EngineError::Internal),
                 });
             }
-            Some(WorkerMessage::Reconcile(_, answer)) => {
+            Some(WorkerMessage::AnswerInterrupt(_, answer)) => {
                 let _ = answer.send(match reply {
-                    Reply::Committed(_) | Reply::Answered(_) => Ok(()),
+                    Reply::Committed(_) => self.answered.ok_or(EngineError::Internal),
+                    Reply::Answered(_) => Ok(Answered { number: None, remaining: 0 }),
                     Reply::Refused(error) => Err(error),
                     Reply::Reported(_) | Reply::Stopped(_) => Err(EngineError::Internal),
                 });
@@ -202,6 +219,10 @@ struct Drafting<'a> {
     streamed: StreamedText,
     now: Timestamp,
     messages: usize,
+    /// The number of the event that records an answer to an interrupt.
+    answered_at: Option<u64>,
+    /// How many more people must approve after that answer.
+    remaining: u8,
 }
 
 impl Drafting<'_> {
@@ -279,7 +300,7 @@ impl Drafting<'_> {
     }
 
     fn tool(&mut self, done: &ToolDone) -> bool {
-        let is_open = self.draft.run.call(done.call).is_some_and(|call| call.progress == Progress::Open);
+        let is_open = self.draft.run.call(done.call).is_some_and(|call| self.draft.run.is_free(call));
         if done.run != self.run || !is_open {
             return false;
         }
@@ -360,39 +381,42 @@ impl Drafting<'_> {
         self.step(Input::Stopped { reason: stop.reason.clone(), streamed: self.streamed.clone() })
     }
 
-    fn reconcile(&mut self, reconcile: &Reconcile) -> bool {
-        if reconcile.run != self.run {
+    fn answer_interrupt(&mut self, answer: &AnswerInterrupt) -> bool {
+        if answer.run != self.run {
             return false;
         }
-        let is_parked = |call| self.draft.run.call(call).is_some_and(|call| call.progress == Progress::Parked);
-        let can_be_decided = match &reconcile.verdict {
-            Verdict::Record { call, .. } | Verdict::Release { call } | Verdict::Tell { call } => is_parked(*call),
-            Verdict::Unpark => self.draft.run.parked.is_some(),
-        };
-        if !can_be_decided {
-            return false;
-        }
+        let Ok(open) = interrupt_answer::find(&self.draft.run, answer) else { return false };
+        let (interrupt, shows, call) = (open.number, open.shows, open.call);
         let mut item = None;
-        let decision = match &reconcile.verdict {
-            Verdict::Record { call, status, result } => {
+        let decision = match (&answer.action, call) {
+            (AnswerAction::Record { status, result }, Some(call)) => {
                 let Ok(raw) = serde_json::from_slice(result) else { return false };
                 let id = ItemId(self.inner.ids.fresh());
                 item = Some(id);
-                self.draft.items.push(NewItem {
-                    id,
-                    kind: ItemKind::Result,
-                    content: windlass_kernel::content::result(*call, *status, raw),
-                });
-                Decision::Record { call: *call, status: *status, item: id }
+                let content = windlass_kernel::content::result(call, *status, raw);
+                self.draft.items.push(NewItem { id, kind: ItemKind::Result, content });
+                Decision::Record { status: *status, item: id }
             }
-            Verdict::Release { call } => Decision::Release { call: *call },
-            Verdict::Tell { call } => Decision::Tell { call: *call },
-            Verdict::Unpark => Decision::Unpark,
+            (AnswerAction::Record { .. }, None) => return false,
+            (AnswerAction::Approve, _) => Decision::Approve,
+            (AnswerAction::Reject { comment }, _) => Decision::Reject { comment: comment.clone() },
+            (AnswerAction::Release, _) => Decision::Release,
+            (AnswerAction::Tell, _) => Decision::Tell,
+            (AnswerAction::Resume, _) => Decision::Resume,
+            (AnswerAction::End, _) => {
+                // Like a stop: what the owner has in flight must not be committed any more.
+                self.draft.raise_epoch = true;
+                Decision::End
+            }
         };
         // A call may get several decisions, so the row of a decision does not carry the call as the row of a report does.
-        let (source, key) = (reconcile.source.clone(), reconcile.key.clone());
+        let (source, key) = (answer.source.clone(), answer.key.clone());
+        let by = source.as_deref().map(Arc::from);
         self.message(NewMessage { kind: MessageKind::Answer, call: None, item, outcome: None, after: None, source, reason: None, key });
-        self.step(Input::Answered(decision))
+        self.answered_at = Some(self.draft.run.next_number);
+        self.step(Input::Answered(windlass_kernel::Answer { interrupt, shows, by, decision }));
+        self.remaining = self.draft.run.interrupt(interrupt).map_or(0, |open| open.needs.saturating_sub(open.approvals.len() as u8));
+        true
     }
 
     fn message(&mut self, message: NewMessage) {

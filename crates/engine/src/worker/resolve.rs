@@ -4,7 +4,7 @@ use windlass_kernel::{Epoch, Input, StreamedText};
 use windlass_ports::{RunStatus, StoreError, Withdrawn};
 
 use super::{
-    Advanced, Worker,
+    Advanced, Worker, interrupt_answer,
     observe::Observed,
     pending_message::{PendingMessage, Reply, stop_message},
 };
@@ -40,7 +40,11 @@ impl Worker {
                         continue;
                     }
                 },
-                Some(WorkerMessage::Reconcile(..)) => Reply::Refused(EngineError::NotParked),
+                Some(WorkerMessage::AnswerInterrupt(answer, _)) => {
+                    let run = self.active.run().filter(|run| run.id == answer.run).map(|run| &run.state);
+                    let refusal = run.and_then(|run| interrupt_answer::find(run, answer).err());
+                    Reply::Refused(refusal.unwrap_or(EngineError::NotParked))
+                }
                 Some(
                     WorkerMessage::CheckStore
                     | WorkerMessage::Enqueue(..)

@@ -8,8 +8,8 @@ use std::{
     },
 };
 
-use windlass_engine::{Engine, Reconcile, Verdict};
-use windlass_kernel::{AgentKey, HeadStatus, ParkReason, RunId};
+use windlass_engine::{AnswerAction, AnswerInterrupt, AnswerTarget, Engine};
+use windlass_kernel::{AgentKey, Cause, HeadStatus, RunId};
 use windlass_ports::{CallStatus, Guard, ModelRequest, NodeId, StoreError};
 use windlass_store::{SqliteStore, StoreOptions};
 
@@ -28,6 +28,11 @@ fn begin(process: &Process, agent: &AgentKey) -> RunId {
         settle().await;
         run
     })
+}
+
+/// Answers an interrupt.
+async fn decide(engine: &Engine, agent: &AgentKey, run: RunId, target: AnswerTarget, action: AnswerAction) {
+    engine.answer_interrupt(AnswerInterrupt { agent: agent.clone(), run, target, action, source: None, key: None }).await.unwrap();
 }
 
 #[test]
@@ -75,8 +80,8 @@ fn a_read_cut_by_a_crash_starts_again_with_the_same_key_and_a_write_waits_for_a_
         assert_eq!(looks.len(), 2);
         assert_eq!(looks[0], looks[1], "the same idempotency key");
         let call = stage.calls(&a, run).await[1].call;
-        let verdict = Verdict::Record { call, status: windlass_kernel::TaskStatus::Success, result: "\"by hand\"".into() };
-        second.engine.reconcile(Reconcile { agent: a.clone(), run, verdict, source: None, key: None }).await.unwrap();
+        let action = AnswerAction::Record { status: windlass_kernel::TaskStatus::Success, result: "\"by hand\"".into() };
+        decide(&second.engine, &a, run, AnswerTarget::Call(call), action).await;
         assert_eq!(stage.ended(&a, run).await, "look,by hand");
     });
     assert_eq!(stage.tools.starts_of(WRITE), 1);
@@ -113,6 +118,7 @@ fn c_002_a_commit_of_an_old_owner_is_fenced() {
             items: Vec::new(),
             appended: Vec::new(),
             calls: Vec::new(),
+            interrupts: Vec::new(),
             messages: Vec::new(),
             consumed: Vec::new(),
             clears_deltas: false,
@@ -188,13 +194,13 @@ fn five_owners_lost_without_progress_park_the_run() {
     let mut process = Process::start(&stage, 1);
     let run = begin(&process, &a);
     for node in 2..=6 {
-        assert_eq!(process.does(stage.run(&a, run)).state.parked, None, "before node {node}");
+        assert_eq!(process.does(stage.run(&a, run)).state.hold(), None, "before node {node}");
         process.kill();
         process = Process::start(&stage, node);
         process.does(settle());
     }
     process.does(async {
-        assert_eq!(stage.run(&a, run).await.state.parked, Some(ParkReason::OwnersLost));
+        assert_eq!(stage.run(&a, run).await.state.hold().map(|hold| hold.cause), Some(Cause::OwnersLost));
         assert_eq!(stage.head(&a).await.status, HeadStatus::Suspended);
         assert_eq!(stage.model.count("go"), 5, "the sixth owner makes no call");
     });
@@ -203,7 +209,7 @@ fn five_owners_lost_without_progress_park_the_run() {
     seventh.does(async {
         pass_ms(60_000).await;
         assert_eq!(stage.model.count("go"), 5);
-        seventh.engine.reconcile(Reconcile { agent: a.clone(), run, verdict: Verdict::Unpark, source: None, key: None }).await.unwrap();
+        decide(&seventh.engine, &a, run, AnswerTarget::Run, AnswerAction::Resume).await;
         settle().await;
         assert_eq!(stage.model.count("go"), 6, "a person resumed the run");
     });
@@ -223,7 +229,7 @@ fn restarts_while_a_run_waits_for_a_service_do_not_count_as_lost_owners() {
         begin(&process, &a);
     }
     process.does(async {
-        assert_eq!(stage.run(&a, run).await.state.parked, None, "{:?}", stage.story(&a, run).await);
+        assert_eq!(stage.run(&a, run).await.state.hold(), None, "{:?}", stage.story(&a, run).await);
         process.engine.answer(&a, run, 1, "4").await;
         assert_eq!(stage.ended(&a, run).await, "4");
     });
@@ -301,7 +307,7 @@ fn the_next_process_continues_what_was_committed_on_disk() {
         }
         assert_eq!(stage.tools.starts(), [starts[0].clone()], "only the read, with its old key");
         let call = stage.calls(&a, run).await[1].call;
-        engine.reconcile(Reconcile { agent: a.clone(), run, verdict: Verdict::Release { call }, source: None, key: None }).await.unwrap();
+        decide(&engine, &a, run, AnswerTarget::Call(call), AnswerAction::Release).await;
         sqlite_ended(&engine, &a, run).await;
         assert_eq!(stage.ended(&a, run).await, "1,1");
         assert_eq!(attempts(&stage, &a, run).await, [2, 2], "a person released the write");

@@ -91,11 +91,11 @@ impl Draft<'_, '_> {
     fn release(&mut self, open: &Interrupt, call: CallNumber, verdict: Verdict, by: Option<Arc<str>>) {
         let tool = self.run().call(call).and_then(|open| self.manifest.tool(open.tool.as_str()));
         let deadline = self.deadline(tool.map_or(0, |tool| tool.deadline_ms));
-        self.record(Event::Resolved { interrupt: open.number, verdict, by, deadline: Some(deadline) });
+        self.record(Event::Resolved { interrupt: open.number, call: open.call, verdict, by, deadline: Some(deadline) });
     }
 
     fn resolve(&mut self, open: &Interrupt, verdict: Verdict, by: Option<Arc<str>>) {
-        self.record(Event::Resolved { interrupt: open.number, verdict, by, deadline: None });
+        self.record(Event::Resolved { interrupt: open.number, call: open.call, verdict, by, deadline: None });
     }
 
     fn end_by_answer(&mut self, open: &Interrupt, by: Option<Arc<str>>, verdict: Verdict, text: &str) {
@@ -112,10 +112,10 @@ impl Draft<'_, '_> {
             (OnTimeout::Approve, Some(call)) => self.release(&open, call, Verdict::TimedOut, None),
             (OnTimeout::Reject, Some(call)) => {
                 self.resolve(&open, Verdict::TimedOut, None);
-                self.give_result(call, TaskStatus::Failed, "approval_timed_out", "nobody approved this call in time; it was not made");
+                self.give_result(call, TaskStatus::Failed, "approval_timed_out", "no person approved this call in time; it was not made");
             }
             (OnTimeout::End, _) | (OnTimeout::Approve | OnTimeout::Reject, None) => {
-                self.end_by_answer(&open, None, Verdict::TimedOut, "ended because nobody decided in time");
+                self.end_by_answer(&open, None, Verdict::TimedOut, "ended because no person decided in time");
             }
         }
         self.resume_if_answered();

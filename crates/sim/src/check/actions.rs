@@ -1,6 +1,6 @@
 //! The steps that are possible in a state. Faults are limited by their budgets.
 
-use windlass_kernel::{CallNumber, Effect, Phase, Progress};
+use windlass_kernel::{CallNumber, Effect, Phase};
 
 use super::{
     configs::Ways,
@@ -177,7 +177,7 @@ fn time_matters(state: &State) -> bool {
     let held = state.store.calls.iter().any(|call| matches!(call.status, CallStatus::Claimed(until) if is_ahead(until)));
     let Some(run) = state.store.head.run else { return false };
     let state = &state.store.run(run).state;
-    let waits = state.calls().iter().any(|call| call.progress == Progress::Open && is_ahead(call.deadline));
+    let waits = state.calls().iter().any(|call| state.is_free(call) && is_ahead(call.deadline));
     held || waits || matches!(state.phase, Phase::Thinking { not_before: Some(at), .. } if is_ahead(at))
 }
 
@@ -362,7 +362,7 @@ pub(super) fn judge_end(state: &State, seen: &mut Seen) {
         return seen.holds(queued == 0, Promise::NothingStuck, || format!("the agent is idle and {queued} runs wait"));
     };
     let stored = &state.store.run(run).state;
-    let parks = |call: &windlass_kernel::OpenCall| call.progress == Progress::Parked;
+    let parks = |call: &windlass_kernel::OpenCall| stored.call_hold(call.call).is_some();
     if stored.calls().iter().any(parks) {
         seen.fact(Fact::ParkedAtTheEnd);
     }
@@ -371,7 +371,7 @@ pub(super) fn judge_end(state: &State, seen: &mut Seen) {
         Phase::Thinking { not_before, .. } => not_before.is_some_and(|at| at > state.clock),
         Phase::Waiting { calls } => calls.iter().all(|call| call.is_received() || parks(call) || call.deadline > state.clock),
     };
-    seen.holds(waits || stored.parked.is_some(), Promise::NothingStuck, || format!("run {run} is stuck: {head:?}, {stored:?}"));
+    seen.holds(waits || stored.is_held(), Promise::NothingStuck, || format!("run {run} is stuck: {head:?}, {stored:?}"));
     let is_awaited = |call| stored.call(call).is_some_and(|open| !open.is_received());
     let is_takeable = |message: &&Message| message.run == run && message.status == MessageStatus::Pending && is_awaited(message.call);
     let unapplied = state.store.inbox.iter().find(is_takeable);

@@ -70,6 +70,7 @@ impl Config {
             deadline_ms: DEADLINE_TICKS,
             remote: None,
             strict: None,
+            untrusted: false,
         };
         let budgets = Budgets { iterations: ITERATIONS_MAX, calls: Some(self.tools.len() as u32), tokens: None, wall_ms: None };
         Manifest { tools: self.tools.iter().enumerate().map(tool).collect(), ..Manifest::plain("checked", budgets) }

@@ -168,10 +168,15 @@ fn hash_run(run: &Run, stored: u64, mixer: &mut Mixer) {
         takeovers: _,
         compacting,
         compacted_in,
-        parked,
+        interrupts,
+        tainted: _,
     } = run;
     let ahead = if stored == 0 { 0 } else { next_number.wrapping_sub(stored) };
-    (phase, iteration, calls_used, compacting, compacted_in, parked, ahead).hash(mixer);
+    // The numbers of interrupts are never compared with anything but themselves.
+    for interrupt in interrupts {
+        (interrupt.cause, interrupt.call, interrupt.until, interrupt.needs, &interrupt.approvals).hash(mixer);
+    }
+    (phase, iteration, calls_used, compacting, compacted_in, interrupts.len(), ahead).hash(mixer);
 }
 
 /// How far `now` is ahead of `then`. Two and more are equal, because only "the same" and "the next" make a difference.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use windlass_kernel::{
-    BoxId, BoxRange, CallNumber, CallUpdate, EffectClass, EndReason, Event, HeadStatus, Origin, Progress, Route, Run, TAKEOVERS_MAX,
-    TaskStatus, Timestamp, apply, call_updates, outstanding,
+    BoxId, BoxRange, CallNumber, CallUpdate, Cause, EffectClass, EndReason, Event, HeadStatus, Interrupt, Origin, Progress, Route, Run,
+    TAKEOVERS_MAX, TaskStatus, Timestamp, apply, call_updates, outstanding,
 };
 
 use super::{
@@ -386,7 +386,7 @@ fn judge(seen: &mut Seen, stored: &Run, event: &Event) {
             seen.holds(waits, Promise::ResultOnce, || format!("a result is applied to call {} that does not wait", call.0));
         }
         Event::Ended { .. } => seen.holds(!stored.has_ended(), Promise::OneEnd, || "a run ends twice".to_owned()),
-        Event::CallParked { call } => {
+        Event::Interrupted(Interrupt { cause: Cause::UnknownOutcome, call: Some(call), .. }) => {
             let is_local = stored.call(*call).is_some_and(|open| open.route == Route::InProcess && open.progress == Progress::Open);
             seen.fact(if is_local { Fact::WriteParked } else { Fact::HeldWriteParked });
         }
@@ -400,6 +400,10 @@ fn judge(seen: &mut Seen, stored: &Run, event: &Event) {
         | Event::CallsInherited { .. }
         | Event::Heartbeat
         | Event::CallReleased { .. }
+        | Event::Interrupted(_)
+        | Event::Approved { .. }
+        | Event::Resolved { .. }
+        | Event::CallParked { .. }
         | Event::Parked { .. }
         | Event::Unparked
         | Event::Ignored { .. } => {}

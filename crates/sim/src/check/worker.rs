@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 use windlass_kernel::{
-    CallNumber, Effect, Event, Failure, FailureCause, HeadStatus, Input, ItemId, Manifest, ModelCallId, Moment, Opening, Phase, Progress,
-    Reply, Report, ReportCause, RequestedCall, Run, Spent, StreamedText, TaskStatus, Timestamp, outstanding, step,
+    CallNumber, Effect, Event, Failure, FailureCause, HeadStatus, Input, Interrupt, ItemId, Manifest, ModelCallId, Moment, OpenCall,
+    Opening, Phase, Reply, Report, ReportCause, RequestedCall, Run, Spent, StreamedText, TaskStatus, Timestamp, outstanding, step,
 };
 
 use super::{
@@ -182,7 +182,7 @@ impl Scene<'_> {
     /// Only a call whose outcome is unknown may be parked: not one that a live process has in flight or whose result it has in memory.
     fn judge_parking(&mut self, index: usize, run: RunNo, events: &[Event], is_own: bool) {
         for event in events {
-            let Event::CallParked { call } = event else { continue };
+            let Event::Interrupted(Interrupt { call: Some(call), .. }) = event else { continue };
             let effect = Effect::StartTool { call: *call };
             let lives = |(place, worker): (usize, &Worker)| {
                 place != index && !worker.is_paused && worker.in_flight.iter().any(|flight| flight.run == run && flight.effect == effect)
@@ -215,7 +215,7 @@ impl Scene<'_> {
             draft.report(self.rules, run, call, ReportCause::Deadline, now);
         }
         for row in self.state.store.calls.iter().filter(|row| row.run == run) {
-            let is_open = draft.run.call(row.call).is_some_and(|open| open.progress == Progress::Open);
+            let is_open = draft.run.call(row.call).is_some_and(|open| draft.run.is_free(open));
             if is_open && matches!(row.status, CallStatus::Claimed(until) if until <= now) {
                 draft.step(self.rules, Input::LeaseEnded(row.call), now);
             }
@@ -235,13 +235,8 @@ impl Scene<'_> {
                 draft.step(self.rules, model_input(self.rules.config, run, id, is_reply, now), now);
             }
             WorkerMessage::Tool { run, call } | WorkerMessage::Report { run, call } => {
-                let progress = draft.run.call(call).map(|open| open.progress);
-                let is_awaited = match (message.is_local(), progress) {
-                    (_, None | Some(Progress::Received { .. })) => false,
-                    (_, Some(Progress::Open)) => true,
-                    (is_local, Some(Progress::Parked)) => !is_local,
-                };
-                if run != active || !is_awaited {
+                let is_awaited = |open: &OpenCall| !open.is_received() && (!message.is_local() || draft.run.call_hold(call).is_none());
+                if run != active || !draft.run.call(call).is_some_and(is_awaited) {
                     return false;
                 }
                 draft.reports.push(call);

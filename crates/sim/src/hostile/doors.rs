@@ -144,6 +144,7 @@ fn roster() -> AgentCatalog {
         deadline_ms: 60_000,
         remote: None,
         strict: None,
+        untrusted: false,
     };
     let alice = AgentSpec {
         policy: PolicyName::Respond,

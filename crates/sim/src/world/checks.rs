@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
 };
 
-use windlass_kernel::{AgentKey, CallKey, CallNumber, EndReason, Epoch, Event, ParkReason, Phase, Progress, Run, RunId, TaskStatus, apply};
+use windlass_kernel::{AgentKey, CallKey, CallNumber, Cause, EndReason, Epoch, Event, Phase, Run, RunId, TaskStatus, Verdict, apply};
 use windlass_ports::{Commit, Committed, Guard, JournalEntry, Loaded, RunView, StoreError, Views};
 
 use super::{Fact, World, node::Node};
@@ -212,14 +212,17 @@ impl Track {
                     world.saw(Fact::EarlyResultKept);
                 }
             }
-            Event::CallReleased { call, .. } => {
+            Event::Resolved { verdict: Verdict::Released, call: Some(call), .. } => {
                 *self.releases.entry(*call).or_default() += 1;
                 world.saw(Fact::Released);
             }
-            Event::Parked { reason: ParkReason::Panicked } => return Err(("S8", format!("{run}: something panicked"))),
-            Event::Parked { reason: ParkReason::OwnersLost } => world.saw(Fact::RunParked),
+            Event::Interrupted(interrupt) => match interrupt.cause {
+                Cause::Panicked => return Err(("S8", format!("{run}: something panicked"))),
+                Cause::OwnersLost => world.saw(Fact::RunParked),
+                Cause::UnknownOutcome => world.saw(Fact::WriteParked),
+                Cause::Approval => {}
+            },
             Event::OwnerChanged { .. } => world.saw(Fact::Takeover),
-            Event::CallParked { .. } => world.saw(Fact::WriteParked),
             Event::LeaseEnded { .. } => world.saw(Fact::ClaimEnded),
             Event::BudgetBreached { .. } => world.saw(Fact::BudgetBreached),
             Event::Ended { reason: EndReason::Stopped, .. } => {
@@ -238,6 +241,11 @@ impl Track {
             | Event::Compacting { .. }
             | Event::Compacted { .. }
             | Event::Replied { .. }
+            | Event::Approved { .. }
+            | Event::Resolved { .. }
+            | Event::CallParked { .. }
+            | Event::CallReleased { .. }
+            | Event::Parked { .. }
             | Event::Unparked
             | Event::Ignored { .. }
             | Event::Ended { .. } => {}
@@ -258,8 +266,6 @@ impl Track {
 
 /// Whether only a person can continue the run.
 pub(super) fn waits_for_person(state: &Run) -> bool {
-    let calls = state.calls();
-    let is_parked = |progress: &Progress| *progress == Progress::Parked;
-    let is_settled = calls.iter().all(|call| is_parked(&call.progress) || call.is_received());
-    state.parked.is_some() || (is_settled && calls.iter().any(|call| is_parked(&call.progress)))
+    let is_settled = !state.calls().iter().any(|call| state.is_free(call));
+    state.is_held() || (is_settled && state.is_interrupted())
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use windlass_engine::{EngineError, Reconcile, Verdict};
-use windlass_kernel::{AgentKey, Progress, Run, RunId, TaskStatus};
+use windlass_engine::{AnswerAction, AnswerInterrupt, AnswerTarget, EngineError};
+use windlass_kernel::{AgentKey, Cause, Run, RunId, TaskStatus};
 
 use super::{
     World,
@@ -25,37 +25,42 @@ async fn look(world: Arc<World>) {
             let runs = world.checks.lock().runs_of(&agent);
             for run in runs {
                 let Some(state) = world.checks.lock().state_of(run) else { continue };
-                if let Some(verdict) = choose_verdict(&world, &state) {
-                    decide(&world, &agent, run, verdict).await;
+                if let Some((target, action)) = choose_answer(&world, &state) {
+                    decide(&world, &agent, run, target, action).await;
                 }
             }
         }
     }
 }
 
-fn choose_verdict(world: &World, state: &Run) -> Option<Verdict> {
+fn choose_answer(world: &World, state: &Run) -> Option<(AnswerTarget, AnswerAction)> {
     if state.has_ended() {
         return None;
     }
-    let parked = state.calls().iter().find(|call| call.progress == Progress::Parked).map(|call| call.call);
-    let verdict = match (state.parked, parked) {
-        (Some(_), _) => Verdict::Unpark,
-        (None, Some(call)) => match world.between(0, 3) {
-            0 => Verdict::Record { call, status: TaskStatus::Success, result: "\"by hand\"".into() },
-            1 => Verdict::Tell { call },
-            _ => Verdict::Release { call },
+    // The person answers the newest interrupt first, so that a run which is held as a whole does not wait for its calls.
+    let open = state.hold().or_else(|| state.interrupts.first())?;
+    let action = match open.cause {
+        Cause::OwnersLost | Cause::Panicked => AnswerAction::Resume,
+        Cause::UnknownOutcome => match world.between(0, 3) {
+            0 => AnswerAction::Record { status: TaskStatus::Success, result: "\"by hand\"".into() },
+            1 => AnswerAction::Tell,
+            _ => AnswerAction::Release,
         },
-        (None, None) => return None,
+        Cause::Approval => match world.between(0, 4) {
+            0 => AnswerAction::Reject { comment: "not now".into() },
+            _ => AnswerAction::Approve,
+        },
     };
-    (world.is_calm() || world.chance(1, 2)).then_some(verdict)
+    let target = AnswerTarget::Interrupt { number: open.number, shows: open.shows };
+    (world.is_calm() || world.chance(1, 2)).then_some((target, action))
 }
 
-async fn decide(world: &Arc<World>, agent: &AgentKey, run: RunId, verdict: Verdict) {
+async fn decide(world: &Arc<World>, agent: &AgentKey, run: RunId, target: AnswerTarget, action: AnswerAction) {
     let (node, engine) = any_node(world).await;
-    world.log("operator", format_args!("decides {verdict:?} for {run} at {}", node.name));
-    let reconcile = Reconcile { agent: agent.clone(), run, verdict, source: None, key: None };
-    match ask(world, &node, engine.reconcile(reconcile)).await {
-        Ok(()) | Err(Unanswered::Lost | Unanswered::Refused(EngineError::NotParked)) => {}
+    world.log("operator", format_args!("decides {action:?} for {target:?} of {run} at {}", node.name));
+    let answer = AnswerInterrupt { agent: agent.clone(), run, target, action, source: None, key: None };
+    match ask(world, &node, engine.answer_interrupt(answer)).await {
+        Ok(_) | Err(Unanswered::Lost | Unanswered::Refused(EngineError::NotParked)) => {}
         Err(Unanswered::Refused(error)) => world.break_promise("S11", format_args!("a decision about {run} is refused: {error}")),
     }
 }

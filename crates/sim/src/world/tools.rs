@@ -74,6 +74,7 @@ pub(super) fn services() -> BTreeMap<ToolName, ToolSpec> {
         deadline_ms: DEADLINE_MS,
         remote: None,
         strict: None,
+        untrusted: false,
     };
     SERVED.into_iter().map(tool).map(|tool| (tool.name.clone(), tool)).collect()
 }

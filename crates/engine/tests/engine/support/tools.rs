@@ -105,6 +105,7 @@ pub fn services() -> BTreeMap<ToolName, ToolSpec> {
         deadline_ms: SERVICE_MS,
         remote: None,
         strict: None,
+        untrusted: false,
     };
     [tool(LOOKUP, EffectClass::Read), tool(CHARGE, EffectClass::Write)].into_iter().map(|tool| (tool.name.clone(), tool)).collect()
 }

@@ -1,0 +1,43 @@
+//! Which interrupt a person's answer is about, and whether the answer fits it. The kernel checks the same; here the person gets the reason.
+
+use windlass_kernel::{Cause, Interrupt, Run};
+
+use crate::api::{AnswerAction, AnswerInterrupt, AnswerTarget, EngineError};
+
+/// The open interrupt that an answer is about, if the answer fits it.
+pub(super) fn find<'a>(run: &'a Run, answer: &AnswerInterrupt) -> Result<&'a Interrupt, EngineError> {
+    let (found, shows) = match &answer.target {
+        AnswerTarget::Interrupt { number, shows } => (run.interrupt(*number), *shows),
+        AnswerTarget::Call(call) => (run.call_hold(*call), None),
+        AnswerTarget::Run => (run.hold(), None),
+    };
+    let open = found.ok_or(EngineError::NotParked)?;
+    let fits = match (&answer.action, open.cause) {
+        (AnswerAction::End, _) => true,
+        (AnswerAction::Approve | AnswerAction::Reject { .. }, Cause::Approval) => {
+            if open.shows != shows {
+                return Err(EngineError::NotShown);
+            }
+            true
+        }
+        (AnswerAction::Record { .. } | AnswerAction::Release | AnswerAction::Tell, Cause::UnknownOutcome) => true,
+        (AnswerAction::Resume, Cause::OwnersLost | Cause::Panicked) => true,
+        (
+            AnswerAction::Approve
+            | AnswerAction::Reject { .. }
+            | AnswerAction::Record { .. }
+            | AnswerAction::Release
+            | AnswerAction::Tell
+            | AnswerAction::Resume,
+            _,
+        ) => false,
+    };
+    let name = answer.source.as_deref().unwrap_or_default();
+    match fits {
+        false => Err(EngineError::UnfitDecision),
+        true if open.approvals.iter().any(|by| **by == *name) && matches!(answer.action, AnswerAction::Approve) => {
+            Err(EngineError::AlreadyApproved)
+        }
+        true => Ok(open),
+    }
+}
