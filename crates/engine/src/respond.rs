@@ -124,7 +124,7 @@ impl Engine {
             agent,
             agent_name: request.agent,
             kind: MessageKind::Turn,
-            manifest: Arc::new(codec::pin_manifest(request.manifest)),
+            manifest: Arc::new(codec::pin_manifest(Manifest { gates: inner.roster.gates().to_vec(), ..request.manifest })),
             dedupe: request.dedupe,
             input,
             parent: request.parent,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use windlass_kernel::{
-    AgentKey, AgentName, Budgets, Compaction, Manifest, PolicyName, ResultField, Route, Tenant, ToolName, ToolServer, ToolSpec,
+    AgentKey, AgentName, Budgets, Compaction, Gate, Manifest, PolicyName, ResultField, Route, Tenant, ToolName, ToolServer, ToolSpec,
 };
 use windlass_ports::{Executor, Models, OfferedTool, PinnedManifest, Tenants, codec};
 
@@ -46,6 +46,8 @@ pub struct AgentCatalog {
     /// Executors of the tools that run in this process.
     /// The tools of the executors of this process. Of two tools with one name, the first one counts.
     offered: BTreeMap<ToolName, (OfferedTool, Arc<dyn Executor>)>,
+    /// The rules by which calls wait for a person's approval.
+    gates: Vec<Gate>,
     /// Whether requests may name only the agents above.
     is_closed: bool,
     ready: Mutex<BTreeMap<AgentKey, Arc<PinnedManifest>>>,
@@ -82,12 +84,22 @@ impl AgentCatalog {
                 offered.entry(tool.name.as_str().into()).or_insert_with(|| (tool, executor.clone()));
             }
         }
-        AgentCatalog { agents, tools, tool_tenants: BTreeMap::new(), offered, is_closed: false, ready: Mutex::default() }
+        AgentCatalog { agents, tools, tool_tenants: BTreeMap::new(), offered, gates: Vec::new(), is_closed: false, ready: Mutex::default() }
     }
 
     /// The same catalog, with these tenants for its external tools.
     pub fn with_tool_tenants(self, tool_tenants: BTreeMap<ToolName, Tenants>) -> Self {
         AgentCatalog { tool_tenants, ..self }
+    }
+
+    /// The same catalog, with these rules for approvals. Every run pins them when it starts.
+    pub fn with_gates(self, gates: Vec<Gate>) -> Self {
+        AgentCatalog { gates, ..self }
+    }
+
+    /// The rules for approvals.
+    pub fn gates(&self) -> &[Gate] {
+        &self.gates
     }
 
     /// The same catalog, closed: requests may name only its agents.
@@ -235,6 +247,7 @@ impl AgentCatalog {
             servers,
             result_fields: options.result_fields,
             compaction,
+            gates: self.gates.clone(),
             ..Manifest::plain(model, spec.map_or(default_budgets, |spec| spec.budgets))
         })
     }

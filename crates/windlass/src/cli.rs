@@ -3,6 +3,8 @@
 mod client;
 mod erase;
 mod gc;
+mod inbox;
+mod last_inbox;
 mod ls;
 mod reconcile;
 mod run_id;
@@ -25,6 +27,16 @@ pub(crate) enum Verb {
     Ls(ls::LsArguments),
     /// Shows one run: its iterations, its calls and why it waits. Exits with 3 if a person has to decide something.
     Show(show::ShowArguments),
+    /// Lists what waits for a person. Exits with 3 if anything does.
+    Inbox(inbox::InboxArguments),
+    /// Approves a call with the arguments that the interrupt shows.
+    Approve(inbox::AnswerArguments),
+    /// Rejects a call: it is not made, and the model reads why.
+    Reject(inbox::RejectArguments),
+    /// Lets a run continue that was held as a whole.
+    Resume(inbox::AnswerArguments),
+    /// Ends the run that waits.
+    End(inbox::AnswerArguments),
     /// Decides about a call of which it is unknown whether it took effect.
     Reconcile(reconcile::ReconcileArguments),
     /// Erases everything of a tenant for good: asks the running server (scope admin), or opens the database if none runs.
@@ -61,12 +73,18 @@ const USAGE: u8 = 2;
 const WAITS_FOR_PERSON: u8 = 3;
 const UNREACHABLE: u8 = 8;
 const NOT_ALLOWED: u8 = 9;
+const ALREADY_ANSWERED: u8 = 10;
 
 /// Runs a command. An error is printed to stderr; the exit code tells scripts its kind.
 pub(crate) async fn run(verb: Verb) -> ExitCode {
     let done = match verb {
         Verb::Ls(arguments) => ls::ls(arguments).await,
         Verb::Show(arguments) => show::show(arguments).await,
+        Verb::Inbox(arguments) => inbox::inbox(arguments).await,
+        Verb::Approve(arguments) => inbox::approve(arguments).await,
+        Verb::Reject(arguments) => inbox::reject(arguments).await,
+        Verb::Resume(arguments) => inbox::resume(arguments).await,
+        Verb::End(arguments) => inbox::end(arguments).await,
         Verb::Reconcile(arguments) => reconcile::reconcile(arguments).await,
         Verb::Erase(arguments) => erase::erase(arguments).await,
         Verb::Gc(arguments) => gc::gc(arguments).await,
@@ -85,6 +103,7 @@ fn exit_code(error: &CliError) -> u8 {
     match error {
         CliError::Unreachable { .. } => UNREACHABLE,
         CliError::NotAllowed { .. } => NOT_ALLOWED,
+        CliError::AlreadyAnswered { .. } => ALREADY_ANSWERED,
         CliError::Usage(_) => USAGE,
         CliError::Refused { .. } | CliError::Failed(_) => FAILED,
     }
@@ -111,6 +130,7 @@ mod tests {
             (CliError::Unreachable { url: "u".into(), found_in: "s".into(), why: "w".into() }, 8),
             (refused(401), 9),
             (refused(403), 9),
+            (client::refusal(409, r#"{"error":{"code":"already_answered","message":"x"}}"#), 10),
         ] {
             assert_eq!(exit_code(&error), code, "{error}");
         }

@@ -7,6 +7,7 @@
 //! Deliberately absent: any I/O except for reading the one file, and any way to print a secret.
 
 mod agents;
+mod approvals;
 mod doorbell;
 mod environment;
 mod error;
@@ -31,7 +32,7 @@ use std::{
     time::Duration,
 };
 
-use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName, Timestamp};
+use windlass_kernel::{AfterExecution, Budgets, EffectClass, Gate, PolicyName, Timestamp};
 
 pub use error::{ConfigError, Origin};
 pub use log::{Log, LogFormat};
@@ -69,6 +70,8 @@ pub struct Config {
     pub agents: BTreeMap<String, Agent>,
     /// `agents_open`: whether agents that are not configured accept requests.
     pub agents_open: bool,
+    /// `approvals`: the rules by which calls wait for a person's approval. The first rule that matches a call counts.
+    pub approvals: Vec<Gate>,
     /// `limits`: limits on sizes, counts and times.
     pub limits: Limits,
     /// `quotas`: what each tenant may use.

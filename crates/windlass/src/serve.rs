@@ -287,7 +287,9 @@ fn roster(config: &Config) -> AgentCatalog {
         (spec.name.clone(), spec)
     });
     let tenants = config.tools.iter().map(|tool| (ToolName::from(tool.name.as_str()), tool.tenants.clone()));
-    let roster = AgentCatalog::new(agents.collect(), tools.collect(), Vec::new()).with_tool_tenants(tenants.collect());
+    let roster = AgentCatalog::new(agents.collect(), tools.collect(), Vec::new())
+        .with_tool_tenants(tenants.collect())
+        .with_gates(config.approvals.clone());
     if config.agents_open { roster } else { roster.closed() }
 }
 

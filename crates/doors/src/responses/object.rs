@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use windlass_engine::PROMPT_TOO_LARGE;
-use windlass_kernel::{BudgetKind, EndReason, Finish, Manifest, Timestamp, Usage};
+use windlass_kernel::{BudgetKind, Cause, EndReason, Finish, Interrupt, Manifest, Timestamp, Usage};
+use windlass_ports::InterruptId;
 
 use super::{note::Spelling, project::Projection};
 
@@ -86,7 +87,7 @@ pub(super) fn object(projection: &Projection) -> Value {
     let status = projection.ending.as_ref().map_or(going_on, |ending| ending.status);
     let native = match &projection.ending {
         Some(ending) => ending.native,
-        None if projection.is_parked => "parked",
+        None if projection.is_parked => held_status(projection),
         None => going_on,
     };
     let is_answered = matches!(native, "completed" | "requires_action");
@@ -110,11 +111,23 @@ pub(super) fn object(projection: &Projection) -> Value {
     object.insert("usage".into(), usage.unwrap_or_default());
     let iteration = projection.run.as_ref().map_or(0, |run| run.iteration);
     let mut windlass = json!({ "status": native, "run_id": projection.id, "iteration": iteration });
+    let interrupts = projection.run.as_ref().map_or(&[][..], |run| run.interrupts.as_slice());
+    if !interrupts.is_empty() {
+        let id = |open: &Interrupt| InterruptId { run: projection.id, number: open.number }.to_string();
+        windlass["interrupts"] = interrupts.iter().map(id).collect();
+    }
     if !projection.note.ignored_tools.is_empty() {
         windlass["ignored_tools"] = json!(projection.note.ignored_tools);
     }
     object.insert("windlass".into(), windlass);
     Value::Object(object)
+}
+
+/// The status of a response that waits for a person: for an approval, or for a decision about something that went wrong.
+fn held_status(projection: &Projection) -> &'static str {
+    let interrupts = projection.run.as_ref().map_or(&[][..], |run| run.interrupts.as_slice());
+    let is_approval = interrupts.iter().all(|open| open.cause == Cause::Approval);
+    if is_approval { "waiting" } else { "parked" }
 }
 
 /// The id of a run's response.

@@ -21,6 +21,9 @@ pub(crate) enum CliError {
     /// The token is missing, unknown, or lacks a scope.
     #[error("the server does not allow this: {message}{}", after(.hint.as_deref()))]
     NotAllowed { message: String, hint: Option<String> },
+    /// Another person, or the deadline, was first.
+    #[error("{message}: {action} by {by} at {at}")]
+    AlreadyAnswered { message: String, action: String, by: String, at: String },
     /// The server refused for another reason.
     #[error("the server answered {status}: {message}{}", after(.hint.as_deref()))]
     Refused { status: u16, message: String, hint: Option<String> },
@@ -126,6 +129,10 @@ pub(crate) fn refusal(status: u16, body: &str) -> CliError {
         // The server's hint names the header, which does not help on a command line.
         401 => CliError::NotAllowed { message, hint: Some("set WINDLASS_TOKEN, or name a file with --token-file".to_owned()) },
         403 => CliError::NotAllowed { message, hint: text("hint") },
+        409 if body["error"]["code"] == "already_answered" => {
+            let detail = |name| text(name).unwrap_or_else(|| "-".to_owned());
+            CliError::AlreadyAnswered { action: detail("action"), by: detail("by"), at: detail("at"), message }
+        }
         _ => CliError::Refused { status, message, hint: text("hint") },
     }
 }

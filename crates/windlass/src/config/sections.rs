@@ -6,7 +6,7 @@ use windlass_kernel::{EffectClass, Timestamp};
 use windlass_ports::Tenants;
 
 use super::{
-    Auth, Config, Limits, Model, Protocol, Provider, Responses, Scope, Secret, Store, Token, TokenHash, agents, doorbell,
+    Auth, Config, Limits, Model, Protocol, Provider, Responses, Scope, Secret, Store, Token, TokenHash, agents, approvals, doorbell,
     error::ConfigError,
     log, mcp,
     node::Node,
@@ -33,6 +33,7 @@ const TOP: Keys = Keys {
         "mcp",
         "agents",
         "agents_open",
+        "approvals",
         "limits",
         "quotas",
         "usage",
@@ -97,7 +98,7 @@ const LIMITS: Keys = Keys {
 
 /// The valid keys of all sections.
 #[cfg(test)]
-pub(super) const ALL: [&Keys; 20] = [
+pub(super) const ALL: [&Keys; 21] = [
     &TOP,
     &server::SERVER,
     &STORE,
@@ -112,6 +113,7 @@ pub(super) const ALL: [&Keys; 20] = [
     &mcp::EGRESS,
     &agents::AGENT,
     &agents::BUDGETS,
+    &approvals::APPROVAL,
     &RESPONSES,
     &log::LOG,
     &LIMITS,
@@ -161,6 +163,7 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
     };
     // If agents are configured, another name is most likely a typing mistake.
     let agents_open = top.read_or("agents_open", agents.is_empty(), Field::flag)?;
+    let approvals = approvals::read_approvals(top.take("approvals"))?;
     let quotas = quotas::read_quotas(top.take("quotas"), &known)?;
     let usage_days = quotas::read_usage(top.take("usage"), &quotas)?;
     let retention = section_or_default(&mut top, "retention", &retention::RETENTION, retention::read_retention)?;
@@ -177,6 +180,7 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
         default_approval,
         agents,
         agents_open,
+        approvals,
         limits,
         quotas,
         usage_days,
