@@ -175,7 +175,8 @@ impl Export<'_> {
         for call in self.of_type("call") {
             let id = format!("call_{}_{}", self.asked.run.trim_start_matches("run_"), call["call"]);
             let starts: Vec<&Start> = ledger.iter().filter(|start| start.call == id).collect();
-            let (parked, released) = (of_call("call_parked", &call["call"]), of_call("call_released", &call["call"]));
+            let is_release = |event: &&Value| event["call"] == call["call"] && event["verdict"] == "released";
+            let (parked, released) = (of_call("interrupted", &call["call"]), self.events("resolved").filter(is_release).count());
             must(parked <= 1 && released <= parked, &format!("S6: {id} was parked {parked} and released {released} times"));
             must(starts.iter().all(|start| call["effect"] == start.effect), &format!("S6: {id} was started as another class than it is"));
             if call["effect"] == "write" {

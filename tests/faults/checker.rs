@@ -107,7 +107,7 @@ impl<'a> History<'a> {
 
     /// Events that a run has only if a process counts as dead, or a deadline as over.
     fn alarms(&self) -> Vec<String> {
-        let alarming = ["taken_over", "lease_ended", "call_parked", "parked"];
+        let alarming = ["taken_over", "lease_ended", "interrupted"];
         let is_late = |event: &&Value| event["kind"] == "reported" && event["status"] != "success";
         let events = self.journal.iter().map(|entry| &entry["event"]);
         let found = events.filter(|event| alarming.iter().any(|kind| event["kind"] == *kind) || is_late(event));
@@ -160,7 +160,9 @@ impl<'a> History<'a> {
         for call in &self.calls {
             let id = call["tool_call_id"].as_str().unwrap_or_default();
             let count = |kind| self.events(kind).filter(|event| event["call"] == call["number"]).count();
-            let (reported, parked, released) = (count("reported"), count("call_parked"), count("call_released"));
+            let released =
+                self.events("resolved").filter(|event| event["call"] == call["number"] && event["verdict"] == "released").count();
+            let (reported, parked) = (count("reported"), count("interrupted"));
             must(
                 call["status"] == "applied" && reported == 1,
                 format!("{id} is {}, its result was taken {reported} times", call["status"]),

@@ -136,8 +136,10 @@ impl Notes {
             let calls = roads.get(&format!("{path}/calls?limit=1000")).await["calls"].clone();
             let id = calls[0]["tool_call_id"].as_str().unwrap_or_default().to_owned();
             let count = |kind: &str| events().filter(|event| event["kind"] == kind && event["call"] == calls[0]["number"]).count();
-            let (started, released, reported) = (starts.get(&id).copied().unwrap_or_default(), count("call_released"), count("reported"));
-            parked += count("call_parked");
+            let is_release = |event: &&Value| event["call"] == calls[0]["number"] && event["verdict"] == "released";
+            let released = events().filter(is_release).count();
+            let (started, reported) = (starts.get(&id).copied().unwrap_or_default(), count("reported"));
+            parked += count("interrupted");
             let is_one = calls.as_array().is_some_and(|calls| calls.len() == 1);
             if status != "success" || !is_one || calls[0]["effect"] != "write" || reported != 1 || count("lease_ended") != 0 {
                 self.complain(format!("{run} ended with {status}, its write was reported {reported} times: {calls}"));

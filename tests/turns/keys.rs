@@ -135,7 +135,7 @@ async fn a_decision_repeated_with_its_key_starts_nothing_a_second_time() {
     let release = json!({ "run_id": run, "tool_call_id": call["tool_call_id"], "action": "release" });
     let answers = join_all((0..8).map(|_| keyed(&server, path, "k", &release))).await;
     assert!(answers.iter().all(|answer| answer.status == 200 && answer.body == answers[0].body), "{answers:?}");
-    assert_eq!(server.kinds(&run).await.iter().filter(|kind| *kind == "call_released").count(), 1);
+    assert_eq!(server.kinds(&run).await.iter().filter(|kind| *kind == "resolved").count(), 1);
     // The write ran again, and its outcome is unknown again. One decision was for one start.
     park(&server, &run).await;
     let unmoved = async |server: &Server| {

@@ -43,6 +43,8 @@ pub(super) struct Families {
     pub commit_group_size: Histogram,
     pub store_bytes: Gauge,
     pub outbox_pending: Gauge,
+    pub interrupts: Family<Labels<1>, Gauge>,
+    pub oldest_interrupt_age_seconds: Gauge,
     pub sweep_lag_seconds: Gauge<f64, AtomicU64>,
     pub store_errors: Family<Labels<1>, Counter>,
     pub streams: Family<Labels<1>, Gauge>,
@@ -78,6 +80,8 @@ impl Families {
             commit_group_size: Histogram::new([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0]),
             store_bytes: Gauge::default(),
             outbox_pending: Gauge::default(),
+            interrupts: Family::default(),
+            oldest_interrupt_age_seconds: Gauge::default(),
             sweep_lag_seconds: Gauge::default(),
             store_errors: Family::default(),
             streams: Family::default(),
@@ -117,6 +121,9 @@ impl Families {
         registry.register("commit_seconds", "Time of group commits, the flush included", self.commit_seconds.clone());
         registry.register("commit_group_size", "Requests in one group commit", self.commit_group_size.clone());
         registry.register("store_bytes", "Size of the database", self.store_bytes.clone());
+        registry.register("interrupts", "Interrupts that wait for a person", self.interrupts.clone());
+        let age = self.oldest_interrupt_age_seconds.clone();
+        registry.register("oldest_interrupt_age_seconds", "Age of the oldest interrupt that waits; 0 if none does", age);
         registry.register("outbox_pending", "Outbox rows that are not published", self.outbox_pending.clone());
         registry.register("sweep_lag_seconds", "Time by which the sweep is late", self.sweep_lag_seconds.clone());
         registry.register("store_errors", "Requests that the store did not execute", self.store_errors.clone());

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use prometheus_client::encoding::text::encode;
 use tokio::{sync::Mutex, time::Instant};
+use windlass_kernel::Cause;
 use windlass_ports::StoreTotals;
 
 use super::{Metrics, labels::Labels};
@@ -35,6 +36,12 @@ impl Scrape {
             families.runs.get_or_create(&Labels([("state", "waiting".into())])).set(signed(totals.open_runs.saturating_sub(working)));
             families.store_bytes.set(signed(totals.bytes));
             families.outbox_pending.set(signed(totals.outbox));
+            for cause in Cause::ALL {
+                let open = totals.open_interrupts.iter().find(|(of, _)| *of == cause).map_or(0, |(_, count)| *count);
+                families.interrupts.get_or_create(&Labels([("cause", cause.as_str().into())])).set(signed(open));
+            }
+            let age_ms = totals.oldest_interrupt.map_or(0, |at| state.engine.now().0.saturating_sub(at.0).max(0));
+            families.oldest_interrupt_age_seconds.set(age_ms / 1_000);
             for tool in self.metrics.tools.all() {
                 families.calls_open.get_or_create(&Labels([("tool", tool)])).set(0);
             }

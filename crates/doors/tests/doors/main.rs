@@ -8,6 +8,7 @@ mod bad_input;
 mod calls;
 mod events;
 mod failures;
+mod interrupts;
 mod lists;
 mod logins;
 mod metrics;

@@ -37,7 +37,7 @@ impl Operation {
     }
 }
 
-const KINDS: [&str; 8] = ["run", "waiting", "call", "response", "output_item", "conversation", "entry", "box"];
+const KINDS: [&str; 9] = ["run", "waiting", "call", "response", "output_item", "conversation", "entry", "box", "interrupt"];
 
 fn placeholder(kind: &str) -> String {
     format!("{{{kind}}}")
@@ -67,6 +67,7 @@ fn bodies(operation: &str) -> Option<Vec<Value>> {
         "createResponse" | "countInputTokens" => create(),
         "compact" => vec![json!({ "model": "offline", "previous_response_id": "{response}" })],
         "pack" => vec![json!({ "boxes": ["{box}"] })],
+        "answerInterrupt" => vec![json!({ "action": "end" }), json!({ "action": "resume" })],
         "reconcile" => vec![
             json!({ "run_id": "{run}", "action": "resume" }),
             json!({ "run_id": "{waiting}", "tool_call_id": "{call}", "action": "release" }),
@@ -166,6 +167,7 @@ async fn owned(world: &World) -> Ids {
         ("box", text(&ended["output_box_id"])),
         ("call", text(&calls["calls"][0]["tool_call_id"])),
         ("waiting", waiting),
+        ("interrupt", text(&world.held("wire", "{}").await["interrupt_id"])),
     ])
 }
 

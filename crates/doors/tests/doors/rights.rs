@@ -38,6 +38,7 @@ async fn a_missing_scope_is_named() {
         ("echoer", "/v1/tools/pay/release", "tools:pay"),
         ("reader", "/v1/windlass/boxes", "agents:write"),
         ("writer", "/v1/windlass/reconcile", "approvals:answer or admin"),
+        ("writer", "/v1/windlass/interrupts/x", "approvals:answer or admin"),
         ("judge", "/v1/windlass/erase", "admin"),
         ("judge", "/v1/windlass/gc", "admin"),
     ];
@@ -47,7 +48,13 @@ async fn a_missing_scope_is_named() {
         assert!(answer.json()["error"]["message"].as_str().unwrap().ends_with(scope), "{answer:?}");
     }
     let gets = ["", "/inbox", "/edges", "/events"].map(|rest| format!("/v1/agents/alice{rest}"));
-    for path in gets.iter().map(String::as_str).chain(["/v1/windlass/runs/x", "/v1/windlass/items/x", "/v1/windlass/boxes/x"]) {
+    for path in gets.iter().map(String::as_str).chain([
+        "/v1/windlass/runs/x",
+        "/v1/windlass/items/x",
+        "/v1/windlass/boxes/x",
+        "/v1/windlass/interrupts",
+        "/v1/windlass/interrupts/x",
+    ]) {
         assert_eq!(world.get_as("writer", path).await.refusal(), (403, "forbidden".into()), "{path}");
     }
 }

@@ -21,7 +21,7 @@ use tower::ServiceExt;
 use windlass_doors::{Configured, DoorState, Limits, Metrics, PeerRules, Scope, Token, Tokens, router};
 use windlass_engine::{AgentCatalog, AgentSpec, CrashPoints, Engine, Parts, Settings};
 use windlass_kernel::{
-    AfterExecution, AgentKey, AgentName, Budgets, EffectClass, PolicyName, Route, Tenant, Timestamp, ToolName, ToolSpec,
+    AfterExecution, AgentKey, AgentName, Budgets, EffectClass, Gate, PolicyName, Route, Tenant, Timestamp, ToolName, ToolSpec,
 };
 use windlass_models::{Entry, Registry, Scripted};
 use windlass_ports::{Clock, Ids, Model, Sealing, Tenants};
@@ -145,8 +145,14 @@ fn roster() -> AgentCatalog {
     let alice = alice();
     let serial = AgentSpec { serial: true, ..alice.clone() };
     let agents = BTreeMap::from([(AgentName::from("alice"), alice), (AgentName::from("one-at-a-time"), serial)]);
-    let tools = BTreeMap::from([tool("echo", EffectClass::Read), tool("pay", EffectClass::Write), tool("spare", EffectClass::Read)]);
-    AgentCatalog::new(agents, tools, Vec::new())
+    let tools = [tool("echo", EffectClass::Read), tool("pay", EffectClass::Write), tool("spare", EffectClass::Read)]
+        .into_iter()
+        .chain([tool("wire", EffectClass::Write), tool("vault", EffectClass::Write)])
+        .collect();
+    AgentCatalog::new(agents, tools, Vec::new()).with_gates(vec![
+        Gate { tool: Some("wire".into()), ..Gate::default() },
+        Gate { tool: Some("vault".into()), approvers: 2, until_ms: Some(60_000), ..Gate::default() },
+    ])
 }
 
 /// Leaves texts unsealed: sealing is not what these tests are about.
@@ -300,6 +306,20 @@ impl World {
 
     pub async fn until_status(&self, agent: &str, status: &str) -> Value {
         self.until(agent, &format!("/v1/agents/{agent}"), |head| head["status"] == status).await
+    }
+
+    /// Starts a run whose call of `tool` is held by a rule, and returns its interrupt.
+    pub async fn held(&self, tool: &str, arguments: &str) -> Value {
+        let body = json!({ "input": format!("call {tool} {arguments}"), "tools": [tool] }).to_string();
+        let run = self.post("/v1/agents/guarded/enqueue", body).await.expect(202)["run_id"].as_str().unwrap().to_owned();
+        for _ in 0..500 {
+            let listed = self.get(&format!("/v1/windlass/interrupts?run={run}")).await.expect(200);
+            if let Some(interrupt) = listed["interrupts"].get(0) {
+                return interrupt.clone();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("no interrupt of {run}");
     }
 
     /// Waits until a run has ended and returns its answer.

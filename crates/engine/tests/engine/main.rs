@@ -3,6 +3,7 @@
 //! Time is tokio's, and paused: it advances only when no task can run, so `settle` waits for everything that can happen.
 #![expect(clippy::unwrap_used, reason = "these are tests: a panic is how they fail")]
 
+mod approvals;
 mod bells;
 mod doorbell;
 mod drain;

@@ -49,7 +49,7 @@ async fn a_panic_in_a_model_parks_only_its_run_until_a_person_resumes_it() {
     PANICS.store(false, SeqCst);
     decide(&engine, &a, run, AnswerTarget::Run, AnswerAction::Resume).await.unwrap();
     assert_eq!(stage.ended(&a, run).await, "done");
-    assert!(stage.story(&a, run).await.contains(&"unparked"));
+    assert!(stage.story(&a, run).await.contains(&"resolved"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName};
 use super::{node::Node, *};
 use crate::tls::TlsFiles;
 
+mod approvals;
 mod environment;
 mod mistakes;
 mod quotas;
@@ -94,6 +95,8 @@ agents:
     budgets: { iterations: 5, calls: 20, tokens: 100000, wall_time: 2h }
     serial: true
   plain:
+approvals:
+  - { tool: "pay*", server: tools, effect: write, tainted: false, until: 1h, on_timeout: approve, approvers: 2 }
 limits:
   max_turns: 7
   call_deadline: 5m

@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use windlass_engine::{AgentCatalog, AgentSpec, ClaimRequest, CrashPoints, Engine, Enqueue, Enqueued, Parts, Settings, ToolResult};
-use windlass_kernel::{AgentKey, AgentName, Budgets, CallNumber, ItemKind, PolicyName, RunId, TaskStatus, content};
+use windlass_kernel::{AgentKey, AgentName, Budgets, CallNumber, Gate, ItemKind, PolicyName, RunId, TaskStatus, content};
 use windlass_ports::{
     CallStatus, CallView, Clock, Doorbell, HeadView, Item, JournalEntry, Lineage, Meter, ModelRequest, NoMeter, NodeId, Publisher, RunView,
     ToolCall,
@@ -53,6 +53,7 @@ pub struct Stage {
     pub ids: Arc<Counter>,
     pub settings: Settings,
     pub agents: BTreeMap<AgentName, AgentSpec>,
+    pub gates: Vec<Gate>,
     pub bell: Option<Arc<LostBell>>,
     pub publisher: Option<Arc<TestPublisher>>,
     pub meter: Arc<dyn Meter>,
@@ -81,6 +82,7 @@ impl Stage {
             ids: Arc::default(),
             settings: Settings { sweep_ms: 100, backoff_ms: 500, ..Settings::default() },
             agents: BTreeMap::new(),
+            gates: Vec::new(),
             bell: None,
             publisher: None,
             meter: Arc::new(NoMeter),
@@ -98,6 +100,14 @@ impl Stage {
 
     pub fn with_settings(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(&mut self.settings);
+        self
+    }
+
+    /// A rule that holds calls of this tool.
+    pub fn with_gate(mut self, tool: &str, change: impl FnOnce(&mut Gate)) -> Self {
+        let mut gate = Gate { tool: Some(tool.to_owned()), ..Gate::default() };
+        change(&mut gate);
+        self.gates.push(gate);
         self
     }
 
@@ -139,7 +149,7 @@ impl Stage {
             views: self.data.clone(),
             node: NodeId(node),
             models: Arc::new(model::Only(self.model.clone())),
-            roster: AgentCatalog::new(self.agents.clone(), tools::services(), vec![self.tools.clone()]),
+            roster: AgentCatalog::new(self.agents.clone(), tools::services(), vec![self.tools.clone()]).with_gates(self.gates.clone()),
             servers: None,
             doorbell: self.bell.clone().map(|bell| bell as Arc<dyn Doorbell>),
             bells: None,

@@ -1,0 +1,184 @@
+//! What waits for a person: the list, the answers, and answers that are refused.
+
+use serde_json::{Value, json};
+
+use crate::support::{World, report, request};
+
+fn path(interrupt: &Value) -> String {
+    format!("/v1/windlass/interrupts/{}", interrupt["interrupt_id"].as_str().unwrap())
+}
+
+/// An answer that names what the interrupt shows.
+fn answer(interrupt: &Value, action: &str) -> String {
+    json!({ "action": action, "shows": interrupt["shows"] }).to_string()
+}
+
+#[tokio::test]
+async fn s_11_a_held_call_is_shown_with_its_arguments_and_starts_once_it_is_approved() {
+    let world = World::start();
+    let interrupt = world.held("wire", r#"{"sum": 5}"#).await;
+    assert_eq!((&interrupt["cause"], &interrupt["tool"]), (&json!("approval"), &json!("wire")));
+    assert_eq!((&interrupt["arguments"], &interrupt["iteration"]), (&json!({ "sum": 5 }), &json!(1)));
+    assert_eq!(interrupt["actions"], json!(["approve", "reject", "end"]));
+    assert_eq!((&interrupt["needs"], &interrupt["answers"], &interrupt["until"]), (&json!(1), &json!([]), &Value::Null));
+    assert_eq!(world.get(&path(&interrupt)).await.expect(200), interrupt);
+    let run = interrupt["run_id"].as_str().unwrap();
+    let row = world.get("/v1/windlass/runs?agent=guarded").await.expect(200)["runs"][0].clone();
+    assert_eq!((&row["wait"]["kind"], &row["wait"]["what"]), (&json!("approval"), &json!("wire")));
+
+    let none = world.post("/v1/tools/wire/claim", r#"{"worker": "w"}"#.to_owned()).await.expect(200);
+    assert_eq!(none["calls"], json!([]), "a held call is not claimed");
+    let call = json!({ "agent_turn_id": run, "tool_call_id": interrupt["tool_call_id"] });
+    let early = world.post("/v1/agents/guarded/report", report(&call, "1")).await;
+    assert_eq!(early.refusal(), (409, "call_held".to_owned()));
+
+    let receipt = world.post_as("judge", &path(&interrupt), answer(&interrupt, "approve")).await.expect(200);
+    assert_eq!((&receipt["action"], &receipt["by"], &receipt["remaining"]), (&json!("approve"), &json!("judge-name"), &json!(0)));
+    let journal = world.get(&format!("/v1/windlass/runs/{run}/journal?from={}&limit=1", receipt["number"])).await.expect(200);
+    assert_eq!(
+        (&journal["entries"][0]["event"]["kind"], &journal["entries"][0]["event"]["by"]),
+        (&json!("resolved"), &json!("judge-name"))
+    );
+    let call = world.claim("wire").await;
+    assert_eq!(call["arguments"], json!({ "sum": 5 }));
+    world.post("/v1/agents/guarded/report", report(&call, "1")).await.expect(202);
+    world.ended("guarded", run).await;
+
+    let open = world.get("/v1/windlass/interrupts").await.expect(200);
+    assert_eq!(open, json!({ "interrupts": [], "next": null }));
+    let all = world.get("/v1/windlass/interrupts?state=all").await.expect(200)["interrupts"][0].clone();
+    assert_eq!(
+        (&all["answers"][0]["action"], &all["answers"][0]["by"], &all["actions"]),
+        (&json!("approve"), &json!("judge-name"), &json!([]))
+    );
+}
+
+#[tokio::test]
+async fn a_late_answer_gets_who_was_first() {
+    let world = World::start();
+    let interrupt = world.held("wire", "{}").await;
+    let body = json!({ "action": "reject", "shows": interrupt["shows"], "comment": "too early" }).to_string();
+    world.post_as("judge", &path(&interrupt), body).await.expect(200);
+    let late = world.post(&path(&interrupt), answer(&interrupt, "approve")).await;
+    assert_eq!(late.refusal(), (409, "already_answered".to_owned()));
+    let error = &late.json()["error"];
+    assert_eq!((&error["by"], &error["action"]), (&json!("judge-name"), &json!("reject")));
+    assert!(error["at"].is_string());
+    let run = world.ended("guarded", interrupt["run_id"].as_str().unwrap()).await;
+    let calls = world.get(&format!("/v1/windlass/runs/{}/calls", run["run_id"].as_str().unwrap())).await.expect(200);
+    let result = world.item(&calls["calls"][0]["result_item_id"]).await.expect(200);
+    assert!(result["content"]["result"]["error"]["message"].as_str().unwrap().ends_with("They say: too early"), "{result}");
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_fit_is_refused_and_changes_nothing() {
+    let world = World::start();
+    let interrupt = world.held("wire", "{}").await;
+    let path = path(&interrupt);
+    let foreign = world.held("wire", "{}").await;
+    for (body, status, code) in [
+        (json!({ "action": "approve" }), 400, "shows_required"),
+        (json!({ "action": "reject" }), 400, "shows_required"),
+        (json!({ "action": "approve", "shows": "item" }), 400, "bad_field"),
+        (json!({ "action": "approve", "shows": foreign["shows"] }), 409, "not_what_was_shown"),
+        (json!({ "action": "release" }), 409, "unfit_decision"),
+        (json!({ "action": "resume" }), 409, "unfit_decision"),
+        (json!({ "action": "tell" }), 409, "unfit_decision"),
+        (json!({ "action": "record" }), 400, "missing_field"),
+        (json!({ "action": "record", "status": "success", "result": 1 }), 409, "unfit_decision"),
+        (json!({ "action": "approve", "shows": interrupt["shows"], "result": 1 }), 400, "bad_field"),
+        (json!({ "action": "edit" }), 400, "bad_field"),
+        (json!({}), 400, "missing_field"),
+        (json!({ "action": "approve", "extra": 1 }), 400, "unknown_field"),
+    ] {
+        let refusal = world.post(&path, body.to_string()).await.refusal();
+        assert_eq!(refusal, (status, code.to_owned()), "{body}");
+    }
+    for id in ["int_x", "int_00000000000000000000000000000001_5", "run_00000000000000000000000000000001"] {
+        let unknown = world.post(&format!("/v1/windlass/interrupts/{id}"), json!({ "action": "end" }).to_string()).await;
+        assert_eq!(unknown.refusal(), (404, "unknown_interrupt".to_owned()), "{id}");
+    }
+    assert_eq!(world.get(&path).await.expect(200), interrupt);
+}
+
+#[tokio::test]
+async fn two_people_approve_with_two_tokens() {
+    let world = World::start();
+    let interrupt = world.held("vault", "{}").await;
+    assert_eq!((&interrupt["needs"], &interrupt["on_timeout"]), (&json!(2), &json!("reject")));
+    assert!(interrupt["until"].is_string());
+    let approve = async |token: &str| world.post_as(token, &path(&interrupt), answer(&interrupt, "approve")).await;
+    assert_eq!(approve("judge").await.expect(200)["remaining"], 1);
+    assert_eq!(approve("judge").await.refusal(), (409, "already_approved".to_owned()));
+    assert_eq!(world.get(&path(&interrupt)).await.expect(200)["answers"], json!([{ "action": "approve", "by": "judge-name", "at": null }]));
+    assert_eq!(approve("all").await.expect(200)["remaining"], 0);
+    world.claim("vault").await;
+}
+
+#[tokio::test]
+async fn an_answer_with_a_key_is_applied_once() {
+    let world = World::start();
+    let interrupt = world.held("wire", "{}").await;
+    let send = || {
+        let built = request("POST", "judge", &path(&interrupt)).header("idempotency-key", "k1");
+        world.send(built.body(answer(&interrupt, "approve").into()).unwrap())
+    };
+    assert!(send().await.expect(200)["number"].is_u64());
+    assert_eq!(send().await.expect(200)["number"], Value::Null, "the first answer is not applied again");
+}
+
+#[tokio::test]
+async fn the_list_is_paged_and_filtered() {
+    let world = World::start();
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(world.held("wire", "{}").await["interrupt_id"].clone());
+        world.post("/v1/agents/guarded/stop", stop_of(&world, &ids).await).await.expect(202);
+    }
+    let open = world.held("wire", "{}").await;
+    ids.push(open["interrupt_id"].clone());
+    let (mut listed, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = world.get(&format!("/v1/windlass/interrupts?state=all&limit=2{after}")).await.expect(200);
+        listed.extend(page["interrupts"].as_array().unwrap().iter().map(|row| row["interrupt_id"].clone()));
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(listed, ids);
+    let count =
+        async |query: &str| world.get(&format!("/v1/windlass/interrupts{query}")).await.expect(200)["interrupts"].as_array().unwrap().len();
+    assert_eq!((count("").await, count("?state=all&cause=approval").await), (1, 4));
+    assert_eq!((count("?agent=guarded").await, count("?agent=alice").await, count("?cause=panicked").await), (1, 0, 0));
+    for query in ["?state=closed", "?cause=mood", "?run=x", "?after=1", "?limit=0", "?who=me"] {
+        assert_eq!(world.get(&format!("/v1/windlass/interrupts{query}")).await.status, 400, "{query}");
+    }
+}
+
+/// A stop of the run of the last of these interrupts.
+async fn stop_of(world: &World, ids: &[Value]) -> String {
+    let id = ids.last().unwrap().as_str().unwrap();
+    let run = world.get(&format!("/v1/windlass/interrupts/{id}")).await.expect(200)["run_id"].clone();
+    json!({ "agent_turn_id": run, "reason": "enough" }).to_string()
+}
+
+#[tokio::test]
+async fn the_metrics_count_what_waits() {
+    let world = World::start();
+    world.held("wire", "{}").await;
+    let metrics = world.get("/metrics").await;
+    let text = metrics.text;
+    assert!(text.contains("windlass_interrupts{cause=\"approval\"} 1"), "{text}");
+    assert!(text.contains("windlass_oldest_interrupt_age_seconds"), "{text}");
+}
+
+#[tokio::test]
+async fn a_response_that_waits_for_approval_names_its_interrupt() {
+    let world = World::start();
+    let body = json!({ "input": "call wire {}", "tools": [], "windlass": { "tools": ["wire"] } }).to_string();
+    let response = world.post("/v1/responses", body).await.expect(200);
+    assert_eq!((&response["status"], &response["windlass"]["status"]), (&json!("in_progress"), &json!("waiting")));
+    let listed = world.get("/v1/windlass/interrupts").await.expect(200);
+    assert_eq!(response["windlass"]["interrupts"], json!([listed["interrupts"][0]["interrupt_id"]]));
+}
