@@ -7,7 +7,7 @@
 
 use std::hash::{Hash, Hasher};
 
-use windlass_kernel::Run;
+use windlass_kernel::{Event, Interrupt, Run};
 
 use super::state::{ActiveRun, Commit, Head, Named, RunNo, RunRow, RunStatus, SentCommit, Stage, State, Store, Worker};
 
@@ -141,13 +141,27 @@ fn hash_worker(worker: &Worker, state: &State) -> u128 {
 
 fn hash_commit(commit: &Commit, store: &Store, mixer: &mut Mixer) {
     let Commit { run, node: _, raise_epoch, state, events, reports, consumed } = commit;
-    (5u8, run, raise_epoch, events, reports, consumed).hash(mixer);
+    (5u8, run, raise_epoch, reports, consumed).hash(mixer);
+    events.iter().for_each(|event| hash_event(event, mixer));
     hash_run(state, store.run(*run).state.next_number, mixer);
 }
 
 fn hash_named(named: &Named, head: &Head, mixer: &mut Mixer) {
     let Named { status, epoch, run, seq } = named;
     (6u8, status, run, behind(head.epoch, *epoch), behind(head.seq, *seq)).hash(mixer);
+}
+
+/// Hashes an event. The number of an interrupt is that of its event, which is counted from the stored row like all others.
+fn hash_event(event: &Event, mixer: &mut Mixer) {
+    match event {
+        Event::Interrupted(interrupt) => hash_interrupt(interrupt, mixer),
+        event => event.hash(mixer),
+    }
+}
+
+/// Hashes an interrupt without its number, which is never compared with anything but itself.
+fn hash_interrupt(interrupt: &Interrupt, mixer: &mut Mixer) {
+    (7u8, interrupt.cause, interrupt.call, interrupt.until, interrupt.needs, &interrupt.approvals).hash(mixer);
 }
 
 /// Hashes a run. The length of its journal is counted from that of the stored row.
@@ -172,10 +186,7 @@ fn hash_run(run: &Run, stored: u64, mixer: &mut Mixer) {
         tainted: _,
     } = run;
     let ahead = if stored == 0 { 0 } else { next_number.wrapping_sub(stored) };
-    // The numbers of interrupts are never compared with anything but themselves.
-    for interrupt in interrupts {
-        (interrupt.cause, interrupt.call, interrupt.until, interrupt.needs, &interrupt.approvals).hash(mixer);
-    }
+    interrupts.iter().for_each(|interrupt| hash_interrupt(interrupt, mixer));
     (phase, iteration, calls_used, compacting, compacted_in, interrupts.len(), ahead).hash(mixer);
 }
 
