@@ -79,25 +79,8 @@ impl Writer {
         self.records.push(record);
     }
 
-    /// Applies a verb. Returns when its transaction is on disk.
-    pub(super) async fn write<T, F>(&self, verb: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Fn(&mut WriterRows<'_>) -> Result<T> + Send + 'static,
-    {
-        self.send(verb, false).await
-    }
-
-    /// The same for a request that may wait for others.
-    pub(super) async fn write_later<T, F>(&self, verb: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Fn(&mut WriterRows<'_>) -> Result<T> + Send + 'static,
-    {
-        self.send(verb, true).await
-    }
-
-    async fn send<T, F>(&self, verb: F, is_deferrable: bool) -> Result<T>
+    /// Applies a verb. Returns when its transaction is on disk. A deferrable request may wait for others.
+    pub(super) async fn write<T, F>(&self, is_deferrable: bool, verb: F) -> Result<T>
     where
         T: Send + 'static,
         F: Fn(&mut WriterRows<'_>) -> Result<T> + Send + 'static,

@@ -14,13 +14,49 @@ mod erase;
 mod heads;
 mod report;
 
-pub(crate) use abandon::abandon;
+use windlass_ports::{StoreError, Verb, Written};
+
+use crate::{
+    StoreOptions,
+    rows::{Result, Rows},
+};
+
 pub(crate) use append_deltas::{append_deltas, check_chunks, check_same, join_deltas};
-pub(crate) use boxes::{chain, pack, range_size};
-pub(crate) use claims::{claim_calls, release_calls, renew_calls};
-pub(crate) use commit::{commit, withdraw};
-pub(crate) use conversations::{conversation, conversation_parts, converse};
-pub(crate) use enqueue::enqueue;
-pub(crate) use erase::{FOLLOW_UP_MS, erase, is_erased};
-pub(crate) use heads::{is_own_head, may_be_claimed, quarantine, refuse};
-pub(crate) use report::report;
+pub(crate) use boxes::{chain, range_size};
+pub(crate) use conversations::{conversation, conversation_parts};
+pub(crate) use erase::{FOLLOW_UP_MS, is_erased};
+pub(crate) use heads::{is_own_head, may_be_claimed};
+
+/// Applies a verb in the transaction of `rows`. A database has statements of its own for some verbs: `own` applies them.
+pub(crate) fn apply<R: Rows + ?Sized>(
+    rows: &mut R,
+    options: StoreOptions,
+    verb: &Verb,
+    own: impl FnOnce(&mut R, &Verb) -> Result<Written>,
+) -> Result<Written> {
+    Ok(match verb {
+        Verb::Enqueue(new) => Written::Enqueue(enqueue::enqueue(rows, options, new)?),
+        Verb::Commit(guard, commit) => Written::Commit(commit::commit(rows, options, guard, commit)?),
+        Verb::Withdraw(agent, commit) => Written::Withdraw(commit::withdraw(rows, options, agent, commit)?),
+        Verb::Report(report) => Written::Report(report::report(rows, report)?),
+        Verb::ClaimCalls(claim) => Written::ClaimCalls(claims::claim_calls(rows, claim)?),
+        Verb::RenewCalls(claim, calls) => Written::RenewCalls(claims::renew_calls(rows, claim, calls)?),
+        Verb::ReleaseCalls(claim, calls) => Written::ReleaseCalls(claims::release_calls(rows, claim, calls)?),
+        Verb::Pack(pack) => Written::Pack(boxes::pack(rows, pack)?),
+        Verb::Quarantine(agent, run, reason) => Written::Quarantine(heads::quarantine(rows, agent, *run, reason)?),
+        Verb::Abandon(agent, given_up) => Written::Abandon(abandon::abandon(rows, options, agent, given_up)?),
+        Verb::Erase(tenant, run) => Written::Erase(erase::erase(rows, tenant, *run)?),
+        Verb::Converse(tenant, id, change, now) => Written::Converse(conversations::converse(rows, tenant, *id, change, *now)?),
+        Verb::Refuse(agent, message, reason) => Written::Refuse(heads::refuse(rows, agent, *message, reason)?),
+        Verb::Published(numbers) => Written::Published(rows.forget_outbox(numbers)?),
+        // Any commit writes the records.
+        Verb::FlushReaders() => Written::FlushReaders(()),
+        Verb::AppendDeltas(_) | Verb::Beat(..) | Verb::Bury(_) | Verb::EraseTenant(..) | Verb::EmptyLog(_) => return own(rows, verb),
+        Verb::AdoptRequest(..) | Verb::AddUsage(..) | Verb::ForgetUsage(_) => return own(rows, verb),
+    })
+}
+
+/// The error of a verb that a database does not apply in a transaction of its writer.
+pub(crate) fn not_of_rows(verb: &Verb) -> StoreError {
+    StoreError::Corrupt(format!("{} is no verb of the writer", verb.name()).into())
+}
