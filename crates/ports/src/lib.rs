@@ -46,7 +46,7 @@ pub use sealing::{CanaryKey, SealKeys, Sealing};
 pub use servers::{DeclaredServer, OfferedTool, ServerError, ToolServers};
 pub use store::{
     Abandoned, CallChange, CallClaim, ClaimedCall, Commit, Committed, DeltaBatch, GivenUp, Guard, Head, KeptAnswer, Loaded, LoadedRun,
-    Message, MessageId, NewCall, NewMessage, NodeId, OutboxRow, RequestKey, Withdrawn,
+    Message, MessageId, NewCall, NewMessage, NodeId, OutboxRow, RequestKey, StateWrite, Withdrawn,
 };
 pub use store_error::{Cause, StoreError};
 pub use tenant::{TenantCursor, TenantErasure};

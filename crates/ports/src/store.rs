@@ -46,6 +46,8 @@ pub struct Commit {
     pub raise_epoch: bool,
     /// The state of the run after the commit.
     pub state: Run,
+    /// Whether `state` itself is stored.
+    pub state_write: StateWrite,
     /// The events of the transitions. The number of the last one is `state.next_number - 1`.
     pub events: Vec<Event>,
     /// New content.
@@ -64,6 +66,17 @@ pub struct Commit {
     pub follows: Option<RunId>,
     /// The time of the commit.
     pub now: Timestamp,
+}
+
+/// Whether a commit stores the state of its run. The events of a commit are always stored, and folding them from the last stored state on
+/// gives the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateWrite {
+    /// The commit stores the state.
+    Always,
+    /// The commit stores the state only if it rewrites the row of the run for another reason, for instance because the owner changes or a
+    /// message is consumed.
+    WithRow,
 }
 
 /// A batch of deltas to be stored before readers see them.

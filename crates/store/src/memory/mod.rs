@@ -11,6 +11,8 @@ mod own_verbs;
 mod reads;
 mod requests;
 mod table;
+#[cfg(test)]
+mod tests;
 mod usage;
 mod writes;
 
