@@ -80,7 +80,11 @@ impl MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     async fn write(&self, verb: Verb) -> Result<Written, StoreError> {
-        self.change(|rows| verbs::apply(rows, self.options, &verb, MemoryRows::apply_own))
+        self.change(|rows| {
+            let written = verbs::apply(rows, self.options, &verb, MemoryRows::apply_own);
+            debug_assert!(!verbs::is_refused(&written) || !rows.has_changes(), "{} wrote before it was refused", verb.name());
+            written
+        })
     }
 
     async fn read<'a>(&'a self, query: Query<'a>) -> Result<Found, StoreError> {

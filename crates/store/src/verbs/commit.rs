@@ -11,7 +11,7 @@ use windlass_ports::{
 
 use super::conversations;
 use super::erase::held_ms;
-use super::heads::{is_counted, is_own_head, lease, leases_after, may_be_claimed, show, show_idle};
+use super::heads::{is_counted, is_own_head, lease, leases_after, may_be_claimed, replace_head, show, show_idle};
 use crate::{
     StoreOptions,
     rows::{AnswerRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Reads, Result, Rows, RunBrief, RunChange, RunRow, missing_row},
@@ -103,7 +103,7 @@ pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, ag
     }
     let before = rows.head(agent)?.ok_or_else(|| missing_row("the head of a queued run"))?;
     let after = HeadRow { queued: before.queued.saturating_sub(1), ..before.clone() };
-    rows.update_head(agent, &before, &after)?;
+    replace_head(rows, agent, &before, &after)?;
     write(rows, agent, commit, None)?;
     rows.update_run(&run_change(commit, RunStatus::Queued, None))?;
     rows.skip_message(agent, run.brief.message, commit.now)?;

@@ -1,7 +1,8 @@
 //! What each writing verb does, the same for all databases.
 //!
-//! A verb first reads and decides, then changes the head under its guard, then makes the other writes. After an error in the middle the
-//! caller rolls its transaction back.
+//! A verb first reads and decides, then changes the head under its guard, then makes the other writes. Every refusal, `Fenced` included, is
+//! decided before the first write: the transaction of a group goes on after a refusal, so that writes before it would stay. After any other
+//! error the caller rolls its transaction back.
 
 mod abandon;
 mod append_deltas;
@@ -14,7 +15,7 @@ mod erase;
 mod heads;
 mod report;
 
-use windlass_ports::{StoreError, Verb, Written};
+use windlass_ports::{Abandoned, Conversed, Enqueued, Packed, StoreError, Taken, TenantErasure, Verb, Withdrawn, Written};
 
 use crate::{
     StoreOptions,
@@ -54,6 +55,24 @@ pub(crate) fn apply<R: Rows + ?Sized>(
         Verb::AppendDeltas(_) | Verb::Beat(..) | Verb::Bury(_) | Verb::EraseTenant(..) | Verb::EmptyLog(_) => return own(rows, verb),
         Verb::AdoptRequest(..) | Verb::AddUsage(..) | Verb::ForgetUsage(_) => return own(rows, verb),
     })
+}
+
+/// Whether a verb was refused, or had nothing to do. Such a verb must not have written anything.
+pub(crate) fn is_refused(written: &Result<Written>) -> bool {
+    match written {
+        Err(StoreError::Fenced) => true,
+        Ok(Written::Enqueue(outcome)) => {
+            !matches!(outcome, Enqueued::Entered { .. } | Enqueued::Dispatched { .. } | Enqueued::Queued { .. })
+        }
+        Ok(Written::Withdraw(outcome)) => *outcome == Withdrawn::NotQueued,
+        Ok(Written::Report(outcome)) => matches!(outcome, Taken::UnknownRun | Taken::Duplicate(_)),
+        Ok(Written::Pack(outcome)) => !matches!(outcome, Packed::Done(_)),
+        Ok(Written::Abandon(outcome)) => *outcome == Abandoned::NotQuarantined,
+        Ok(Written::EraseTenant(outcome)) => matches!(outcome, TenantErasure::OpenRuns(_)),
+        Ok(Written::Converse(outcome)) => !matches!(outcome, Conversed::Done(_)),
+        Ok(Written::AdoptRequest(is_done) | Written::AddUsage(is_done)) => !is_done,
+        Ok(_) | Err(_) => false,
+    }
 }
 
 /// The error of a verb that a database does not apply in a transaction of its writer.
