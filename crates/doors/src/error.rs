@@ -195,12 +195,12 @@ impl From<StoreError> for ApiError {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "retry", message).retry_after(TROUBLE_RETRY_S)
             }
             StoreError::Unavailable(why) => {
-                tracing::warn!(why, "a request found the store unavailable");
+                tracing::warn!(why = why.as_str(), "a request found the store unavailable");
                 let message = "the store does not answer; try again";
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", message).retry_after(TROUBLE_RETRY_S)
             }
             StoreError::Corrupt(why) => {
-                tracing::error!(why, "a request met stored data that makes no sense");
+                tracing::error!(why = why.as_str(), "a request met stored data that makes no sense");
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, "corrupt", "stored data makes no sense; the log has the details")
             }
         }

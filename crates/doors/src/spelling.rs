@@ -31,7 +31,7 @@ pub(crate) fn named(value: &impl Serialize) -> serde_json::Value {
 
 /// Stored content as raw JSON, which is sent byte for byte.
 pub(crate) fn stored_json(content: &[u8]) -> Result<&RawValue, ApiError> {
-    serde_json::from_slice(content).map_err(|error| StoreError::Corrupt(format!("content is not JSON: {error}")).into())
+    serde_json::from_slice(content).map_err(|error| StoreError::Corrupt(format!("content is not JSON: {error}").into()).into())
 }
 
 /// A client's text for an error message, cut to a length at which it is still recognisable.

@@ -1,7 +1,7 @@
 //! Abandons an unreadable run. A worker cannot do it, because it would have to load the run.
 
 use windlass_kernel::{ItemKind, content};
-use windlass_ports::{Abandoned, CommitKind, GivenUp, MessageKind, NewMessage};
+use windlass_ports::{Abandoned, GivenUp, MessageKind, NewMessage};
 
 use crate::{
     api::{Abandon, EngineError},
@@ -35,13 +35,11 @@ impl Engine {
             },
             now: inner.clock.now(),
         };
-        inner.crash.before_commit(CommitKind::Abandon);
         let outcome = inner.store.abandon(agent.clone(), given_up).await?;
         let Abandoned::Done { next_leased } = outcome else {
             // The same decision may have arrived twice at once.
             return inner.answered(&agent.tenant, key.as_ref()).await?.map(drop).ok_or(EngineError::NotQuarantined);
         };
-        inner.crash.after_commit(CommitKind::Abandon);
         let (tenant, node) = (&agent.tenant, inner.node.0);
         tracing::warn!(%tenant, agent = %agent.agent, %run, node, "the run was abandoned: its stored state cannot be read");
         inner.stream_buffers.remove(run);

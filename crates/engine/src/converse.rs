@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use windlass_kernel::{BoxId, ConversationId, ItemId, ItemKind, Tenant};
-use windlass_ports::{CommitKind, ConversationChange, ConversationView, Conversed};
+use windlass_ports::{ConversationChange, ConversationView, Conversed};
 
 use crate::{api::EngineError, engine::Engine};
 
@@ -67,9 +67,7 @@ impl Engine {
 
     async fn converse(&self, tenant: &Tenant, id: ConversationId, change: ConversationChange) -> Result<ConversationView, EngineError> {
         let inner = self.inner();
-        inner.crash.before_commit(CommitKind::Converse);
         let conversed = inner.store.converse(tenant.clone(), id, change, inner.clock.now()).await?;
-        inner.crash.after_commit(CommitKind::Converse);
         match conversed {
             Conversed::Done(view) => Ok(view),
             Conversed::Unknown => Err(EngineError::UnknownConversation),

@@ -5,7 +5,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use windlass_ports::CommitKind;
+use async_trait::async_trait;
+use windlass_ports::{Abandoned, CommitKind, Found, Query, ReaderRecord, Store, StoreError, Verb, Written};
 
 /// The kinds of effects that have a point before and after them.
 const EFFECTS: [&str; 4] = ["model_call", "tool_start", "publish", "ring"];
@@ -71,12 +72,12 @@ impl CrashPoints {
         CrashPoints { watcher: Some(Arc::new(watcher)) }
     }
 
-    pub(crate) fn before_commit(&self, kind: CommitKind) {
-        self.reach("commit", kind.as_str(), "before");
-    }
-
-    pub(crate) fn after_commit(&self, kind: CommitKind) {
-        self.reach("commit", kind.as_str(), "after");
+    /// The store, with a point before and after every commit. Without a point to watch it is the same store.
+    pub(crate) fn around(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        match self.watcher {
+            Some(_) => Arc::new(WatchedStore { store, points: self.clone() }),
+            None => store,
+        }
     }
 
     pub(crate) fn before_effect(&self, effect: &str) {
@@ -94,8 +95,51 @@ impl CrashPoints {
     }
 }
 
+/// A store whose commits have crash points.
+struct WatchedStore {
+    store: Arc<dyn Store>,
+    points: CrashPoints,
+}
+
+#[async_trait]
+impl Store for WatchedStore {
+    async fn write(&self, verb: Verb) -> Result<Written, StoreError> {
+        let Some(kind) = verb.kind() else { return self.store.write(verb).await };
+        self.points.reach("commit", kind.as_str(), "before");
+        let written = self.store.write(verb).await;
+        if may_have_committed(kind, &written) {
+            self.points.reach("commit", kind.as_str(), "after");
+        }
+        written
+    }
+
+    async fn read<'a>(&'a self, query: Query<'a>) -> Result<Found, StoreError> {
+        self.store.read(query).await
+    }
+
+    fn record_reader(&self, record: ReaderRecord) {
+        self.store.record_reader(record);
+    }
+}
+
+/// Whether the point after a commit is reached. It is not if the commit failed, or if there was nothing to claim or to abandon.
+fn may_have_committed(kind: CommitKind, written: &Result<Written, StoreError>) -> bool {
+    match written {
+        Ok(Written::ClaimCalls(calls)) => !calls.is_empty(),
+        Ok(Written::Abandon(abandoned)) => matches!(abandoned, Abandoned::Done { .. }),
+        Ok(_) => true,
+        // A run whose answer was lost may be stored, and the next owner finds it: a crash here must find it too.
+        Err(_) => kind == CommitKind::Enqueue,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use windlass_kernel::{Tenant, Timestamp};
+    use windlass_store::{MemoryStore, StoreOptions};
+
     use super::*;
 
     #[test]
@@ -103,6 +147,29 @@ mod tests {
         let names = CrashPoints::names();
         assert_eq!(names.len(), 2 * (CommitKind::ALL.len() + EFFECTS.len()));
         assert!(names.contains(&"commit.suspend.before".to_owned()) && names.contains(&"effect.tool_start.after".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_watched_store_has_a_point_before_and_after_each_verb_with_a_kind() {
+        let reached: Arc<Mutex<Vec<String>>> = Arc::default();
+        let seen = reached.clone();
+        let points = CrashPoints::watched(move |what, kind, when| seen.lock().unwrap().push(format!("{what}.{kind}.{when}")));
+        let store = points.around(Arc::new(MemoryStore::new(StoreOptions::default())));
+        let run = windlass_kernel::RunId::from_slice(&[7; 16]).unwrap();
+        store.erase(Tenant::from("acme"), run).await.unwrap();
+        store.empty_log(Timestamp(0)).await.unwrap();
+        store.published(vec![1]).await.unwrap();
+        assert_eq!(*reached.lock().unwrap(), ["commit.erase.before", "commit.erase.after"]);
+    }
+
+    #[test]
+    fn the_point_after_a_commit_is_not_reached_if_nothing_was_committed() {
+        let is_reached = |kind, written: Result<Written, StoreError>| may_have_committed(kind, &written);
+        assert!(!is_reached(CommitKind::Claim, Ok(Written::ClaimCalls(Vec::new()))));
+        assert!(!is_reached(CommitKind::Abandon, Ok(Written::Abandon(Abandoned::NotQuarantined))));
+        assert!(is_reached(CommitKind::Abandon, Ok(Written::Abandon(Abandoned::Done { next_leased: false }))));
+        assert!(!is_reached(CommitKind::Suspend, Err(StoreError::Fenced)));
+        assert!(is_reached(CommitKind::Enqueue, Err(StoreError::Unavailable("the answer was lost".into()))));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use windlass_kernel::{
     CallNumber, CallUpdate, Event, Input, InterruptUpdate, ItemId, ItemKind, Manifest, Moment, NewItem, OpenCall, Run, RunId, Timestamp,
     Transition, step,
 };
-use windlass_ports::{CallChange, CallStatus, Commit, CommitKind, Ids, MessageId, NewCall, NewMessage, NodeId};
+use windlass_ports::{CallChange, CallStatus, Commit, CommitKind, Ids, MessageId, NewCall, NewMessage, NodeId, StateWrite};
 
 /// The new state of a run, and everything that has to be written with it.
 pub(crate) struct Draft {
@@ -87,8 +87,10 @@ impl Draft {
 
     /// The commit of everything collected. `follows` is the run that this one continues, if it continues one.
     pub fn into_commit(self, id: RunId, follows: Option<RunId>, node: NodeId, now: Timestamp) -> Commit {
+        let kind = self.kind.unwrap_or(CommitKind::Note);
         Commit {
-            kind: self.kind.unwrap_or(CommitKind::Note),
+            kind,
+            state_write: state_write(kind, &self.run),
             run: id,
             node,
             raise_epoch: self.raise_epoch,
@@ -105,6 +107,16 @@ impl Draft {
             now,
         }
     }
+}
+
+/// The state of a run is stored once in this many iterations.
+const STATE_EVERY: u32 = 8;
+
+/// Between two iterations the journal is sufficient. The state is stored from time to time, so that few events have to be folded; storing
+/// it with every commit would rewrite the same row each time.
+fn state_write(kind: CommitKind, run: &Run) -> StateWrite {
+    let is_iteration_boundary = matches!(kind, CommitKind::Suspend | CommitKind::Resume);
+    if is_iteration_boundary && !run.iteration.is_multiple_of(STATE_EVERY) { StateWrite::WithRow } else { StateWrite::Always }
 }
 
 /// Whether text that was streamed before this event is settled by it: it is in an item, or discarded.

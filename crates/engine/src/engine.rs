@@ -9,8 +9,8 @@ use windlass_kernel::{
     AgentKey, BoxId, BoxRange, CallNumber, ItemId, ItemKind, NewItem, Opening, ResultField, Route, RunId, Tenant, ToolName, content,
 };
 use windlass_ports::{
-    Clock, CommitKind, Doorbell, Enqueued as StoreEnqueued, Ids, MessageKind, Meter, Models, NewPack, NodeId, Packed, Publisher,
-    RequestKey, Ring, RunView, Store, ToolServers, Views, codec,
+    Clock, Doorbell, Enqueued as StoreEnqueued, Ids, MessageKind, Meter, Models, NewPack, NodeId, Packed, Publisher, RequestKey, Ring,
+    RunView, Store, ToolServers, Views, codec,
 };
 
 use crate::{
@@ -114,7 +114,7 @@ impl Engine {
     /// Starts the engine, which from now on finds and does all work that is due in the store.
     pub fn start(parts: Parts) -> Self {
         let inner = Arc::new(Inner {
-            store: parts.store,
+            store: parts.crash.around(parts.store),
             views: parts.views,
             node: parts.node,
             models: parts.models,
@@ -324,9 +324,7 @@ impl Engine {
             from.push(BoxRange { id: *id, length: view.length });
         }
         let limit = self.inner.settings.context_max;
-        self.inner.crash.before_commit(CommitKind::Pack);
         let packed = self.inner.store.pack(NewPack { tenant: tenant.clone(), id, from, items, key, limit }).await?;
-        self.inner.crash.after_commit(CommitKind::Pack);
         match packed {
             Packed::Done(packed) => Ok(packed),
             Packed::UnknownBox => Err(EngineError::UnknownBox),

@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 use windlass_kernel::{AgentKey, ChunkLengths, Epoch, FailureCause, ModelCallId, Reply, RunId, StreamedText, content::Reasoning};
-use windlass_ports::{Clock, CommitKind, DeltaBatch, ModelError, ModelEvent, ModelStream, Retry, StoreError};
+use windlass_ports::{Clock, DeltaBatch, ModelError, ModelEvent, ModelStream, Retry, StoreError};
 
 use crate::{
     engine::Inner,
@@ -195,14 +195,12 @@ impl Streamer {
             if !self.inner.lease.holds() {
                 return Err(ReplyError::Closed);
             }
-            self.inner.crash.before_commit(CommitKind::Announce);
             match self.inner.store.append_deltas(batch.clone()).await {
                 Ok(()) => break,
                 Err(StoreError::Unavailable(_)) => tokio::time::sleep(STORE_PAUSE).await,
                 Err(StoreError::Fenced | StoreError::Corrupt(_)) => return Err(ReplyError::Closed),
             }
         }
-        self.inner.crash.after_commit(CommitKind::Announce);
         self.buffer.append(&more);
         self.inner.notify_readers(&self.agent);
         Ok(())

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use windlass_kernel::{AgentKey, CallKey, ItemId, ItemKind, NewItem, content};
-use windlass_ports::{CommitKind, MessageKind, NewMessage, NewReport, StoreError, Taken};
+use windlass_ports::{ErrorDetail, MessageKind, NewMessage, NewReport, StoreError, Taken};
 
 use crate::{
     api::{EngineError, Reported, ToolResult},
@@ -85,9 +85,7 @@ impl Inner {
     pub async fn record(&self, result: ToolResult) -> Result<Reported, EngineError> {
         let agent = result.agent.clone();
         let report = self.new_report(result)?;
-        self.crash.before_commit(CommitKind::Report);
         let taken = self.store.report(report).await?;
-        self.crash.after_commit(CommitKind::Report);
         if matches!(taken, Taken::Recorded(_)) {
             // The owner may be another process.
             self.ring(&agent);
@@ -123,7 +121,10 @@ impl Inner {
 /// The content of a result item, with the bytes of the result unchanged.
 pub(crate) fn result_content(result: &ToolResult) -> Result<bytes::Bytes, StoreError> {
     let key = CallKey { run: result.run, call: result.call };
-    let raw = serde_json::from_slice(&result.result)
-        .map_err(|error| StoreError::Corrupt(format!("the result of {key} is not JSON, though it was when it came in: {error}")))?;
+    let unread = |error| {
+        let message = format!("the result of {key} is not JSON, though it was when it came in: {error}");
+        StoreError::Corrupt(ErrorDetail::of(message, error))
+    };
+    let raw = serde_json::from_slice(&result.result).map_err(unread)?;
     Ok(content::result(result.call, result.status, raw))
 }

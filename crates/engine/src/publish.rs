@@ -66,7 +66,7 @@ async fn messages_of(inner: &Inner, row: &OutboxRow) -> Result<Vec<Published>, S
     match read(inner, row).await {
         // An unreadable event can never be published, and must not block the events behind it.
         Err(StoreError::Corrupt(why)) => {
-            tracing::error!(agent = %row.agent.agent, run = %row.run, why, "events are left out: what is stored of their run cannot be read");
+            tracing::error!(agent = %row.agent.agent, run = %row.run, why = why.as_str(), "events are left out: what is stored of their run cannot be read");
             Ok(Vec::new())
         }
         read => read,

@@ -8,8 +8,8 @@ use windlass_kernel::{
     content,
 };
 use windlass_ports::{
-    CommitKind, Enqueued as StoreEnqueued, InConversation, Lineage, MessageKind, RequestHash, TenantCursor, TenantErasure, ToolServers,
-    codec, conversation_agent,
+    Enqueued as StoreEnqueued, InConversation, Lineage, MessageKind, RequestHash, TenantCursor, TenantErasure, ToolServers, codec,
+    conversation_agent,
 };
 
 use crate::{
@@ -153,11 +153,7 @@ impl Engine {
 
     /// Erases the content of a run that has ended: its input and its output.
     pub async fn erase(&self, tenant: &Tenant, run: RunId) -> Result<(), EngineError> {
-        let inner = self.inner();
-        inner.crash.before_commit(CommitKind::Erase);
-        inner.store.erase(tenant.clone(), run).await?;
-        inner.crash.after_commit(CommitKind::Erase);
-        Ok(())
+        Ok(self.inner().store.erase(tenant.clone(), run).await?)
     }
 
     /// Erases a batch of everything that a tenant has. The next batch continues from the returned cursor.
@@ -169,7 +165,7 @@ impl Engine {
     pub async fn erase_aged(&self, tenant: &Tenant, after: Option<RunId>) -> Result<AgedErasure, EngineError> {
         let inner = self.inner();
         let now = inner.clock.now();
-        Ok(retention::erase_batch(&*inner.store, &inner.crash, inner.settings.retention, tenant, after, now).await?)
+        Ok(retention::erase_aged(&*inner.store, inner.settings.retention, tenant, after, now).await?)
     }
 
     /// The configured tool of that name, in process or external, if the tenant may use it.

@@ -6,9 +6,9 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use windlass_kernel::{RunId, Tenant, Timestamp};
-use windlass_ports::{AgedScan, CommitKind, Cutoffs, Store, StoreError};
+use windlass_ports::{AgedScan, Cutoffs, Store, StoreError};
 
-use crate::{crash::CrashPoints, engine::Inner};
+use crate::engine::Inner;
 
 /// The largest number of runs that one batch erases.
 const BATCH: usize = 64;
@@ -60,17 +60,6 @@ pub async fn erase_aged(
     after: Option<RunId>,
     now: Timestamp,
 ) -> Result<AgedErasure, StoreError> {
-    erase_batch(store, &CrashPoints::default(), retention, tenant, after, now).await
-}
-
-pub(crate) async fn erase_batch(
-    store: &dyn Store,
-    crash: &CrashPoints,
-    retention: Retention,
-    tenant: &Tenant,
-    after: Option<RunId>,
-    now: Timestamp,
-) -> Result<AgedErasure, StoreError> {
     if !retention.is_set() {
         return Ok(AgedErasure::default());
     }
@@ -78,12 +67,8 @@ pub(crate) async fn erase_batch(
     let page = store.aged(&scan).await?;
     let mut done = AgedErasure { next: page.next, ..AgedErasure::default() };
     for run in page.due {
-        crash.before_commit(CommitKind::Erase);
         match store.erase(tenant.clone(), run).await {
-            Ok(()) => {
-                crash.after_commit(CommitKind::Erase);
-                done.erased += 1;
-            }
+            Ok(()) => done.erased += 1,
             Err(error) => {
                 tracing::warn!(%tenant, %run, %error, "a run that is older than `retention` could not be erased; the next round tries again");
                 done.failed += 1;
@@ -136,7 +121,7 @@ impl RetentionSweep {
                 return Ok(());
             };
             // If this fails, the round ends, and the next one starts from the beginning.
-            let done = erase_batch(&*inner.store, &inner.crash, retention, tenant, round.after, now).await?;
+            let done = erase_aged(&*inner.store, retention, tenant, round.after, now).await?;
             round.erased += done.erased;
             round.after = done.next;
             if done.next.is_none() {

@@ -6,9 +6,7 @@ use tokio::sync::oneshot;
 use windlass_kernel::{
     AgentIdentity, AgentKey, AgentName, BoxId, BoxRange, Event, Input, NewItem, Opening, Origin, RunId, Tenant, Timestamp, apply,
 };
-use windlass_ports::{
-    CommitKind, Enqueued as StoreEnqueued, InConversation, Lineage, MessageKind, NewBox, NewRun, PinnedManifest, RequestHash,
-};
+use windlass_ports::{Enqueued as StoreEnqueued, InConversation, Lineage, MessageKind, NewBox, NewRun, PinnedManifest, RequestHash};
 
 use crate::{
     api::{EngineError, Enqueued},
@@ -81,9 +79,7 @@ impl Engine {
             }
             None => {
                 let unentered = NewRun { enter: None, ..run };
-                inner.crash.before_commit(CommitKind::Enqueue);
                 let outcome = inner.store.enqueue(unentered).await?;
-                inner.crash.after_commit(CommitKind::Enqueue);
                 inner.committed.notify_one();
                 if matches!(outcome, StoreEnqueued::Dispatched { .. }) {
                     inner.ring(agent);

@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use windlass_kernel::{AgentKey, Tenant};
-use windlass_ports::{CommitKind, Fact, StoreError};
+use windlass_ports::{Fact, StoreError};
 
 use crate::{engine::Inner, repeats, retention::RetentionSweep, stored::BytesCounter, usage::UsageCounter, worker_message::WorkerMessage};
 
@@ -106,13 +106,9 @@ async fn erase(inner: &Arc<Inner>) -> Result<(), StoreError> {
         let tried = fresh.len();
         let failed_before = failed.len();
         for (tenant, run) in fresh {
-            inner.crash.before_commit(CommitKind::Erase);
-            match inner.store.erase(tenant.clone(), run).await {
-                Ok(()) => inner.crash.after_commit(CommitKind::Erase),
-                Err(error) => {
-                    tracing::warn!(%tenant, %run, %error, "a run that is not kept could not be erased; the next pass tries again");
-                    failed.insert((tenant, run));
-                }
+            if let Err(error) = inner.store.erase(tenant.clone(), run).await {
+                tracing::warn!(%tenant, %run, %error, "a run that is not kept could not be erased; the next pass tries again");
+                failed.insert((tenant, run));
             }
         }
         if is_last || failed.len() - failed_before < tried {

@@ -1,7 +1,7 @@
 //! Calls that external tool services run: claim, renew, release. The result comes as a report.
 
 use windlass_kernel::{CallNumber, RunId, Tenant, ToolName};
-use windlass_ports::{CallClaim, ClaimedCall, CommitKind, RequestKey};
+use windlass_ports::{CallClaim, ClaimedCall, RequestKey};
 
 use crate::{api::EngineError, engine::Engine, keys, watch::Watch};
 
@@ -33,10 +33,8 @@ impl Engine {
         // is found, and refused.
         self.inner().answered(&request.tenant, request.request.as_ref()).await?;
         let claim = self.hold(request);
-        self.inner().crash.before_commit(CommitKind::Claim);
         let calls = self.inner().store.claim_calls(claim).await?;
         if !calls.is_empty() {
-            self.inner().crash.after_commit(CommitKind::Claim);
             self.inner().crash.before_effect("tool_start");
         }
         Ok(calls)
@@ -46,10 +44,7 @@ impl Engine {
     pub async fn renew(&self, request: ClaimRequest, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, EngineError> {
         self.known_tool(&request.tenant, &request.tool)?;
         let claim = self.hold(request);
-        self.inner().crash.before_commit(CommitKind::Renew);
-        let lost = self.inner().store.renew_calls(claim, calls).await?;
-        self.inner().crash.after_commit(CommitKind::Renew);
-        Ok(lost)
+        Ok(self.inner().store.renew_calls(claim, calls).await?)
     }
 
     /// Releases claimed calls that were not started. Returns the calls that the service did not hold any more.
@@ -65,9 +60,7 @@ impl Engine {
         }
         let (tenant, tool) = (request.tenant.clone(), request.tool.clone());
         let claim = self.hold(request);
-        self.inner().crash.before_commit(CommitKind::Release);
         let lost = self.inner().store.release_calls(claim, calls).await?;
-        self.inner().crash.after_commit(CommitKind::Release);
         self.inner().notify_services(&tenant, &tool);
         Ok(lost)
     }

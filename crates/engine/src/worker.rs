@@ -16,7 +16,7 @@ use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Durat
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use windlass_kernel::{AgentKey, Event, Input, RunId, Timestamp, ToolName};
-use windlass_ports::{Commit, CommitKind, Committed, Enqueued, Guard, HeadView, JournalRecord, NewRun, StoreError};
+use windlass_ports::{Commit, Committed, Enqueued, Guard, HeadView, JournalRecord, NewRun, StoreError};
 
 use crate::{
     api::EngineError,
@@ -165,7 +165,7 @@ impl Worker {
                 }
                 Err(StoreError::Corrupt(why)) => {
                     if let Some(run) = self.unreadable_run().await {
-                        self.quarantine(run, &why).await;
+                        self.quarantine(run, why.as_str()).await;
                         return fail(pending, || EngineError::Store(StoreError::Corrupt(why.clone())));
                     }
                     fenced += 1;
@@ -198,9 +198,7 @@ impl Worker {
         let begun = self.inner.journal_caches.find(id).and_then(|cache| Some((cache.records_of_new(&new)?, cache)));
         let entered = new.enter.clone();
         let entering = new.enter.clone().map(|enter| ActiveRun::entering(&new, enter));
-        self.inner.crash.before_commit(CommitKind::Enqueue);
         let outcome = self.inner.store.enqueue(new).await;
-        self.inner.crash.after_commit(CommitKind::Enqueue);
         match (&outcome, entering) {
             (Ok(Enqueued::Entered { epoch, seq, .. }), Some((mut active, claimable))) => {
                 active.set_lease(*epoch, *seq);
@@ -293,8 +291,6 @@ impl Worker {
     }
 
     async fn send(&mut self, guard: Guard, commit: Commit) -> Result<Committed, StoreError> {
-        let kind = commit.kind;
-        self.inner.crash.before_commit(kind);
         let committed = match self.inner.store.commit(guard.clone(), commit.clone()).await {
             Ok(committed) => committed,
             Err(StoreError::Unavailable(why)) => {
@@ -303,7 +299,6 @@ impl Worker {
             }
             Err(error @ (StoreError::Fenced | StoreError::Corrupt(_))) => return Err(error),
         };
-        self.inner.crash.after_commit(kind);
         let rests = comes_to_rest(&commit);
         self.observe(&commit, committed.epoch);
         let publication = self.records_for_followers(&commit);
@@ -384,12 +379,8 @@ impl Worker {
         self.active.abandon();
         let AgentKey { tenant, agent } = &self.agent;
         tracing::error!(%tenant, %agent, %run, node = self.inner.node.0, why, "the stored state of the run cannot be read; its agent is quarantined");
-        self.inner.crash.before_commit(CommitKind::Quarantine);
         match self.inner.store.quarantine(self.agent.clone(), run, why.to_owned()).await {
-            Ok(()) => {
-                self.inner.crash.after_commit(CommitKind::Quarantine);
-                self.notify_watchers(true);
-            }
+            Ok(()) => self.notify_watchers(true),
             Err(error) => tracing::error!(agent = %self.agent.agent, %run, %error, "the agent could not be quarantined"),
         }
     }

@@ -4,7 +4,10 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use windlass_kernel::{Event, Manifest, Run, Tenant};
 
-use crate::{request::PinnedManifest, store::StoreError};
+use crate::{
+    request::PinnedManifest,
+    store_error::{ErrorDetail, StoreError},
+};
 
 /// The version that is stored beside every event and state.
 pub const VERSION: u16 = 2;
@@ -27,13 +30,14 @@ pub fn encode_event(event: &Event) -> (&'static str, Vec<u8>) {
 /// Decodes what `encode_event` made.
 pub fn decode_event(kind: &str, version: u16, body: &[u8]) -> Result<Event, StoreError> {
     check_version("an event", version)?;
-    let rest = body.strip_prefix(b"{").ok_or_else(|| StoreError::Corrupt(format!("the body of a {kind} event is no object")))?;
+    let rest = body.strip_prefix(b"{").ok_or_else(|| StoreError::Corrupt(format!("the body of a {kind} event is no object").into()))?;
     let mut whole = format!("{{\"kind\":\"{kind}\"").into_bytes();
     if rest != b"}" {
         whole.push(b',');
     }
     whole.extend_from_slice(rest);
-    serde_json::from_slice(&whole).map_err(|error| StoreError::Corrupt(format!("a {kind} event cannot be read: {error}")))
+    serde_json::from_slice(&whole)
+        .map_err(|error| StoreError::Corrupt(ErrorDetail::of(format!("a {kind} event cannot be read: {error}"), error)))
 }
 
 /// Encodes the state of a run.
@@ -49,8 +53,8 @@ pub fn decode_run(version: u16, body: &[u8]) -> Result<Option<Run>, StoreError> 
     if version < INTERRUPTS && body.windows(parked.len()).any(|window| window == parked) {
         return Ok(None);
     }
-    let decoded = serde_json::from_slice(body).map_err(|error| StoreError::Corrupt(format!("a run's state cannot be read: {error}")));
-    decoded.map(Some)
+    let unreadable = |error| StoreError::Corrupt(ErrorDetail::of(format!("a run's state cannot be read: {error}"), error));
+    serde_json::from_slice(body).map(Some).map_err(unreadable)
 }
 
 /// Encodes a manifest and hashes its bytes, which are stored under that hash.
@@ -61,8 +65,8 @@ pub fn pin_manifest(manifest: Manifest) -> PinnedManifest {
 
 /// Decodes a stored manifest.
 pub fn decode_manifest(body: &[u8]) -> Result<Manifest, StoreError> {
-    let manifest: Manifest =
-        serde_json::from_slice(body).map_err(|error| StoreError::Corrupt(format!("a manifest cannot be read: {error}")))?;
+    let manifest: Manifest = serde_json::from_slice(body)
+        .map_err(|error| StoreError::Corrupt(ErrorDetail::of(format!("a manifest cannot be read: {error}"), error)))?;
     check_version("a manifest", manifest.version)?;
     Ok(manifest)
 }
@@ -88,7 +92,9 @@ pub fn key_hash(tenant: &Tenant, key: &str) -> String {
 
 fn check_version(what: &str, version: u16) -> Result<(), StoreError> {
     if version > VERSION {
-        return Err(StoreError::Corrupt(format!("{what} was written by a newer version ({version}); this one reads up to {VERSION}")));
+        return Err(StoreError::Corrupt(
+            format!("{what} was written by a newer version ({version}); this one reads up to {VERSION}").into(),
+        ));
     }
     Ok(())
 }

@@ -22,8 +22,10 @@ mod retention;
 mod sealing;
 mod servers;
 mod store;
+mod store_error;
 mod tenant;
 mod usage;
+mod verbs;
 mod views;
 mod world;
 
@@ -46,10 +48,12 @@ pub use sealing::{CanaryKey, SealKeys, Sealing};
 pub use servers::{DeclaredServer, OfferedTool, ServerError, ToolServers};
 pub use store::{
     Abandoned, CallChange, CallClaim, ClaimedCall, Commit, Committed, DeltaBatch, GivenUp, Guard, Head, KeptAnswer, Loaded, LoadedRun,
-    Message, MessageId, NewCall, NewMessage, NodeId, OutboxRow, RequestKey, Store, StoreError, Withdrawn,
+    Message, MessageId, NewCall, NewMessage, NodeId, OutboxRow, RequestKey, StateWrite, Withdrawn,
 };
+pub use store_error::{ErrorDetail, StoreError};
 pub use tenant::{TenantCursor, TenantErasure};
 pub use usage::{Day, ItemBytes, ItemScan, RunUsage, UsageGroup, UsageKey, UsageQuery, UsageRow, UsageSums};
+pub use verbs::{Answering, Found, Query, Store, Verb, Written};
 pub use views::{
     BoxView, CallView, Edge, HeadView, InboxView, Item, JournalEntry, JournalRecord, Page, RunStatus, RunView, StoreTotals, Views,
 };

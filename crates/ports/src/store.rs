@@ -1,165 +1,14 @@
-//! The storage port: a small number of verbs, each of which is a whole transaction.
+//! The data of the storage port. The port itself, with its verbs, is in `verbs.rs`.
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, AgentName, CallNumber, ChunkLengths, ConversationId, EffectClass, Epoch, Event, HeadStatus, InterruptUpdate,
-    ItemId, Manifest, NewItem, Route, Run, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
+    AfterExecution, AgentKey, AgentName, CallNumber, ChunkLengths, EffectClass, Epoch, Event, HeadStatus, InterruptUpdate, ItemId,
+    Manifest, NewItem, Route, Run, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
 };
 
-use crate::{
-    boxes::{NewPack, Packed},
-    conversations::{ConversationChange, Conversed},
-    names::{CallStatus, CommitKind, MessageKind},
-    open_requests::{LostRequest, OpenRequest, ReaderRecord},
-    reports::{NewReport, Taken},
-    request::{Enqueued, NewRun},
-    retention::{AgedPage, AgedScan},
-    tenant::{TenantCursor, TenantErasure},
-    usage::{Day, RunUsage, UsageRow},
-};
-
-/// The durable state of all runs. After `Ok` a write is on disk. After an error it may be, and the caller sends the same write again.
-#[async_trait]
-pub trait Store: Send + Sync {
-    /// Records a run with its first inbox message, its boxes and its first event. If the agent is idle it is leased to the run, and if the
-    /// request has a commit for that, the run is entered too. A repeated dedupe key returns the first run and changes nothing.
-    async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError>;
-
-    /// Reads an agent's head, its active run and its pending messages, oldest first. `None` if the agent never had a run. Reading does not
-    /// make the caller the owner: the guard of its next commit does.
-    async fn load(&self, agent: &AgentKey) -> Result<Option<Loaded>, StoreError>;
-
-    /// Applies a transition whole, if the guard still holds. A commit that was applied before succeeds again and changes nothing. When the
-    /// run ends and another is queued, the agent is leased to that one in the same transaction.
-    async fn commit(&self, guard: Guard, commit: Commit) -> Result<Committed, StoreError>;
-
-    /// Stores a batch of deltas before readers see them, if the run is still active under this epoch. The same batch again changes nothing.
-    /// The commit that puts the text into an item deletes the deltas.
-    async fn append_deltas(&self, batch: DeltaBatch) -> Result<(), StoreError>;
-
-    /// Ends a run that is still queued. Any other run is left as it is.
-    async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError>;
-
-    /// Adds a report from outside the owner. It waits in the inbox until the owner takes it. A repeated report changes nothing.
-    async fn report(&self, report: NewReport) -> Result<Taken, StoreError>;
-
-    /// Agents that need attention by `now`, oldest first.
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<AgentKey>, StoreError>;
-
-    /// Renews the lease of a server process, by the store's own clock. Returns processes whose lease has ended: `orphans` finds their runs.
-    async fn beat(&self, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, StoreError>;
-
-    /// Deletes processes whose lease has ended and that own no runs any more. A process that renews its lease later is recorded again.
-    async fn bury(&self, nodes: Vec<NodeId>) -> Result<(), StoreError>;
-
-    /// Agents with unfinished work whose owner is neither this process nor another live one. The list starts after `after`, in the order of
-    /// the keys.
-    async fn orphans(&self, node: NodeId, after: Option<AgentKey>, limit: usize) -> Result<Vec<AgentKey>, StoreError>;
-
-    /// Leases waiting calls of a tool to a worker of a tool service, oldest first. A repeated key gives the same calls.
-    async fn claim_calls(&self, claim: CallClaim) -> Result<Vec<ClaimedCall>, StoreError>;
-
-    /// Prolongs a worker's leases on calls. Returns the calls that it no longer holds.
-    async fn renew_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError>;
-
-    /// Gives calls back unstarted. Returns the calls that the worker no longer held. A repeated request gets the same answer.
-    async fn release_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError>;
-
-    /// Makes a box of ranges of other boxes and of new items. This is how agents share content. Nothing is stored unless the outcome is
-    /// `Packed::Done`.
-    async fn pack(&self, pack: NewPack) -> Result<Packed, StoreError>;
-
-    /// Quarantines an agent whose run can't be read: the head is suspended with no deadline, and the reason is stored. An agent that has
-    /// another run by now is left as it is.
-    async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError>;
-
-    /// Ends the run that an agent was quarantined for, as failed, and leases the agent to the next run. The stored rows of the run need not
-    /// be readable.
-    async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError>;
-
-    /// Erases the input and output of an ended run for good: content, journal and note. A skeleton stays: id, times, status and usage.
-    /// Content that another run reads stays with that run. A run that has not ended is left as it is.
-    async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError>;
-
-    /// Runs whose own time to be erased has passed, oldest first.
-    async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError>;
-
-    /// Ended runs of a tenant that are old enough to be erased, in the order in which they were accepted. Left out are runs that are not
-    /// listed (erased already, or with a time of their own, which `erasable` finds), runs that an open run continues or whose calls it
-    /// inherits, and runs of a conversation that exists.
-    async fn aged(&self, scan: &AgedScan) -> Result<AgedPage, StoreError>;
-
-    /// Erases a batch of everything that a tenant has, including its runs, conversations, manifests and sums of usage: at most about
-    /// `limit` rows of a table are read or deleted. Nothing is changed while the tenant has a run that has not ended. The same batch again
-    /// deletes what is left of it.
-    async fn erase_tenant(&self, tenant: Tenant, from: TenantCursor, limit: usize) -> Result<TenantErasure, StoreError>;
-
-    /// Empties a log file of the store that may still have erased content, if something was erased and the file was not emptied within the
-    /// last minute. A store without such a file, or whose log belongs to the operator, does nothing.
-    async fn empty_log(&self, _now: Timestamp) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    /// Changes a conversation, unless one of its runs has not ended. The same change again changes nothing.
-    async fn converse(
-        &self,
-        tenant: Tenant,
-        id: ConversationId,
-        change: ConversationChange,
-        now: Timestamp,
-    ) -> Result<Conversed, StoreError>;
-
-    /// Refuses a message that breaks the protocol: its status becomes `error`, and nothing else changes.
-    async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError>;
-
-    /// Journal ranges that are to be published, oldest first.
-    async fn outbox(&self, limit: usize) -> Result<Vec<OutboxRow>, StoreError>;
-
-    /// Deletes outbox rows by their numbers, after they were published.
-    async fn published(&self, rows: Vec<u64>) -> Result<(), StoreError>;
-
-    /// Records what happened to the client of an open request. The record is written together with the next commit and causes no flush of
-    /// its own, so that a crash may lose it; a lost record counts as absent. A request that another server has adopted is not changed.
-    fn record_reader(&self, record: ReaderRecord);
-
-    /// Writes everything that `record_reader` was given. A server calls it when it stops.
-    async fn flush_readers(&self) -> Result<(), StoreError>;
-
-    /// At most `limit` open requests that belong neither to `node` nor to another live server.
-    async fn lost_requests(&self, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, StoreError>;
-
-    /// Makes an open request belong to `node` if it still belongs to `request.node`. False if it does not: the client has its answer by
-    /// now, or another server adopted the request.
-    async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError>;
-
-    /// At most `limit` ended runs whose usage is in no sum yet. Empty unless the store was opened to count usage.
-    async fn uncounted_usage(&self, limit: usize) -> Result<Vec<RunUsage>, StoreError>;
-
-    /// Adds rows to the sums and removes the runs that they consist of from `uncounted_usage`, in one transaction. False if one of these
-    /// runs was counted meanwhile; then nothing changes.
-    async fn add_usage(&self, runs: Vec<RunId>, rows: Vec<UsageRow>) -> Result<bool, StoreError>;
-
-    /// Deletes the sums of days before this one.
-    async fn forget_usage(&self, before: Day) -> Result<(), StoreError>;
-}
-
-/// Why a store failed a request.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// The guard did not hold: another owner has the run, or the run has progressed. The caller drops its state of the run and publishes
-    /// nothing.
-    #[error("fenced: the run has moved on")]
-    Fenced,
-    /// The database does not answer, or takes no writes.
-    #[error("storage unavailable: {0}")]
-    Unavailable(String),
-    /// Stored rows can't be read.
-    #[error("stored data is corrupt: {0}")]
-    Corrupt(String),
-}
+use crate::names::{CallStatus, CommitKind, MessageKind};
 
 /// One start of one server process. Leases belong to it, not to the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -197,6 +46,8 @@ pub struct Commit {
     pub raise_epoch: bool,
     /// The state of the run after the commit.
     pub state: Run,
+    /// Whether `state` itself is stored.
+    pub state_write: StateWrite,
     /// The events of the transitions. The number of the last one is `state.next_number - 1`.
     pub events: Vec<Event>,
     /// New content.
@@ -217,6 +68,17 @@ pub struct Commit {
     pub follows: Option<RunId>,
     /// The time of the commit.
     pub now: Timestamp,
+}
+
+/// Whether a commit stores the state of its run. The events of a commit are always stored, and folding them from the last stored state on
+/// gives the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateWrite {
+    /// The commit stores the state.
+    Always,
+    /// The commit stores the state only if it rewrites the row of the run for another reason, for instance because the owner changes or a
+    /// message is consumed.
+    WithRow,
 }
 
 /// A batch of deltas to be stored before readers see them.

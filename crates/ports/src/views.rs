@@ -15,7 +15,8 @@ use crate::{
     names::{CallStatus, MessageKind, MessageStatus, spelled},
     open_requests::{OpenRequest, RequestHash},
     request::Lineage,
-    store::{KeptAnswer, MessageId, StoreError},
+    store::{KeptAnswer, MessageId},
+    store_error::StoreError,
     usage::{ItemBytes, ItemScan, UsageGroup, UsageQuery},
 };
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 use windlass_kernel::{Epoch, Timestamp};
-use windlass_ports::StoreError;
+use windlass_ports::{ErrorDetail, StoreError};
 
 use crate::rows::{JournalRow, Result};
 
@@ -26,8 +26,8 @@ pub(crate) fn pack(rows: &[JournalRow]) -> Result<String> {
     let mut list = String::with_capacity(rows.iter().map(|row| row.body.len() + row.kind.len() + 6).sum());
     let mut before = '[';
     for row in rows {
-        let body =
-            std::str::from_utf8(&row.body).map_err(|_| StoreError::Corrupt(format!("the body of a {} event is no text", row.kind)))?;
+        let body = std::str::from_utf8(&row.body)
+            .map_err(|_| StoreError::Corrupt(format!("the body of a {} event is no text", row.kind).into()))?;
         list.push(before);
         list.push_str("[\"");
         list.push_str(&row.kind);
@@ -42,8 +42,8 @@ pub(crate) fn pack(rows: &[JournalRow]) -> Result<String> {
 
 /// Decodes what `pack` made.
 pub(crate) fn unpack(batch: &JournalBatch, list: &str) -> Result<Vec<JournalRow>> {
-    let events: Vec<(Cow<'_, str>, &RawValue)> =
-        serde_json::from_str(list).map_err(|error| StoreError::Corrupt(format!("a stretch of a journal cannot be read: {error}")))?;
+    let events: Vec<(Cow<'_, str>, &RawValue)> = serde_json::from_str(list)
+        .map_err(|error| StoreError::Corrupt(ErrorDetail::of(format!("a stretch of a journal cannot be read: {error}"), error)))?;
     let numbered = (batch.first..).zip(events);
     let rows = numbered.map(|(number, (kind, body))| JournalRow {
         number,

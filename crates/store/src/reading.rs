@@ -240,7 +240,7 @@ pub(crate) fn item<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: ItemId) -> 
 /// The item, if its content still has the hash that was stored with it.
 pub(crate) fn verified(row: ItemRow) -> Result<Item> {
     if codec::content_hash(&row.content) != row.hash {
-        return Err(StoreError::Corrupt(format!("the content of {} is not what was written", row.id)));
+        return Err(StoreError::Corrupt(format!("the content of {} is not what was written", row.id).into()));
     }
     Ok(Item { id: row.id, kind: row.kind, content: row.content })
 }

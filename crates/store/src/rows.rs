@@ -455,10 +455,10 @@ pub trait Announces: Reads {
 
 /// The error of a write whose key exists already.
 pub(crate) fn existing_row(what: &str) -> StoreError {
-    StoreError::Corrupt(format!("{what} stands already"))
+    StoreError::Corrupt(format!("{what} stands already").into())
 }
 
 /// The error of a change that finds no row.
 pub(crate) fn missing_row(what: &str) -> StoreError {
-    StoreError::Corrupt(format!("{what} is missing"))
+    StoreError::Corrupt(format!("{what} is missing").into())
 }

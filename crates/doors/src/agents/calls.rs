@@ -101,7 +101,7 @@ struct Command<'a> {
 
 fn claimed<'a>(tool: &'a ToolName, call: &'a ClaimedCall) -> Result<Command<'a>, ApiError> {
     let key = CallKey { run: call.run, call: call.call };
-    let corrupt = |error| StoreError::Corrupt(format!("the content of {key} cannot be read: {error}"));
+    let corrupt = |error| StoreError::Corrupt(format!("the content of {key} cannot be read: {error}").into());
     let content: content::Call = serde_json::from_slice(&call.content).map_err(corrupt)?;
     Ok(Command {
         tool_call_id: key.to_string(),

@@ -114,7 +114,9 @@ impl EventReader {
             match self.read_page().await {
                 Ok(Page::More) => continue,
                 Ok(Page::End) => {}
-                Err(StoreError::Unavailable(why)) => tracing::warn!(agent = %self.agent.agent, why, "an event stream waits for the store"),
+                Err(StoreError::Unavailable(why)) => {
+                    tracing::warn!(agent = %self.agent.agent, why = why.as_str(), "an event stream waits for the store")
+                }
                 Err(StoreError::Fenced) => {}
                 Err(error @ StoreError::Corrupt(_)) => {
                     tracing::error!(agent = %self.agent.agent, %error, "an event stream is broken off");

@@ -262,7 +262,7 @@ pub(super) async fn wait(reader: &mut Reader, mut rests: Watch) -> Result<(), Re
         };
         match read {
             Ok(()) => {}
-            Err(ReadError::Store(StoreError::Unavailable(why))) => tracing::warn!(why, "a response waits for the store"),
+            Err(ReadError::Store(StoreError::Unavailable(why))) => tracing::warn!(why = why.as_str(), "a response waits for the store"),
             Err(error) => return Err(error),
         }
     }

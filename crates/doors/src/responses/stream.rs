@@ -124,7 +124,9 @@ impl Events {
     async fn read(&mut self) -> io::Result<()> {
         match self.reader.read_on().await {
             Ok(may_be_more) => self.has_read_all = !may_be_more,
-            Err(ReadError::Store(StoreError::Unavailable(why))) => tracing::warn!(why, "a response's stream waits for the store"),
+            Err(ReadError::Store(StoreError::Unavailable(why))) => {
+                tracing::warn!(why = why.as_str(), "a response's stream waits for the store")
+            }
             Err(ReadError::Store(StoreError::Fenced)) => {}
             Err(gone @ ReadError::Gone) => return Err(io::Error::other(gone)),
             Err(ReadError::Store(error @ StoreError::Corrupt(_))) => {

@@ -317,7 +317,7 @@ impl World {
             if let Some(interrupt) = listed["interrupts"].get(0) {
                 return interrupt.clone();
             }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!("no interrupt of {run}");
     }

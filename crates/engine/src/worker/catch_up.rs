@@ -6,7 +6,7 @@ use windlass_kernel::{
     CallNumber, HeadStatus, Input, ItemId, ItemKind, LostModelCall, NewItem, Opening, Origin, Phase, Report, ReportCause, RequestedCall,
     RunId, TaskStatus, Timestamp, content, outstanding,
 };
-use windlass_ports::{CommitKind, Head, Item, LoadedRun, Message, MessageKind, NewMessage, StoreError};
+use windlass_ports::{Head, Item, LoadedRun, Message, MessageKind, NewMessage, StoreError};
 
 use super::Worker;
 use crate::{compaction::PromptPlan, count, draft::Draft, prompt, stream_buffer::StreamBuffer};
@@ -47,9 +47,7 @@ impl Worker {
         for message in refused {
             // A row that names no run of this agent cannot come from this engine. It is refused, so that it does not block the rows
             // behind it.
-            self.inner.crash.before_commit(CommitKind::Refuse);
             self.inner.store.refuse(self.agent.clone(), message, "the row names no turn of this agent".into()).await?;
-            self.inner.crash.after_commit(CommitKind::Refuse);
         }
         Ok(Some(draft))
     }

@@ -58,7 +58,7 @@ impl Worker {
             StoreError::Fenced => meter.record(Fact::Fenced),
             StoreError::Unavailable(why) => {
                 meter.record(Fact::StoreFailed(StoreFailure::Unavailable));
-                tracing::error!(%tenant, %agent, node = self.inner.node.0, why, "the store does not take a commit; trying again");
+                tracing::error!(%tenant, %agent, node = self.inner.node.0, why = why.as_str(), "the store does not take a commit; trying again");
             }
             StoreError::Corrupt(_) => meter.record(Fact::StoreFailed(StoreFailure::Corrupt)),
         }

@@ -91,10 +91,8 @@ impl Worker {
                 let stopped = Input::Stopped { reason: stop.reason.clone(), streamed: StreamedText::default() };
                 draft.step(&view.manifest, stopped, now, self.inner.ids.as_ref());
                 let commit = draft.into_commit(stop.run, None, self.inner.node, now);
-                self.inner.crash.before_commit(commit.kind);
-                let (kind, state) = (commit.kind, commit.state.clone());
+                let state = commit.state.clone();
                 let outcome = self.inner.store.withdraw(self.agent.clone(), commit).await?;
-                self.inner.crash.after_commit(kind);
                 if outcome == Withdrawn::Done {
                     let epoch = view.epoch.unwrap_or(Epoch(0));
                     Observed { inner: &self.inner, agent: &self.agent, run: stop.run, epoch }.ended(&state, now);

@@ -114,6 +114,7 @@ fn c_002_a_commit_of_an_old_owner_is_fenced() {
             node: NodeId(1),
             raise_epoch: false,
             state,
+            state_write: windlass_ports::StateWrite::Always,
             events: last.events,
             items: Vec::new(),
             appended: Vec::new(),

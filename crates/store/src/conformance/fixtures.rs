@@ -12,7 +12,8 @@ use windlass_kernel::{
 };
 use windlass_ports::{
     Admission, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, ContextSize, DeltaBatch, Enqueued, Guard, Lineage, Loaded,
-    Message, MessageKind, NewBox, NewCall, NewMessage, NewPack, NewReport, NewRun, NodeId, PinnedManifest, StoreError, Taken, codec,
+    Message, MessageKind, NewBox, NewCall, NewMessage, NewPack, NewReport, NewRun, NodeId, PinnedManifest, StateWrite, StoreError, Taken,
+    codec,
 };
 
 use super::Full;
@@ -244,6 +245,7 @@ impl Kit {
         let made = step(state, &self.manifest.manifest, input, &mut Moment { now, fresh: &mut fresh });
         Commit {
             kind: if made.run.has_ended() { CommitKind::End } else { CommitKind::Suspend },
+            state_write: if made.run.iteration.is_multiple_of(8) { StateWrite::Always } else { StateWrite::WithRow },
             run,
             node: NODE,
             raise_epoch: false,

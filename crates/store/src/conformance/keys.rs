@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use windlass_kernel::{AgentKey, CallNumber, Input, RunId, StreamedText};
-use windlass_ports::{CallClaim, Commit, Guard, KeptAnswer, MessageKind, NewMessage, RequestKey, StoreError, Taken};
+use windlass_ports::{CallClaim, Commit, Guard, KeptAnswer, MessageKind, NewMessage, RequestKey, RunStatus, StoreError, Taken, Withdrawn};
 
 use super::{
     Full,
@@ -61,6 +61,28 @@ pub async fn a_fenced_commit_answers_nothing(store: Arc<dyn Full>) {
     assert!(matches!(store.commit(guard, commit).await, Err(StoreError::Fenced)));
     assert_eq!(kept(&store, "k").await, None);
     assert_eq!(kit.load(&agent("a")).await.run.unwrap().id, run);
+}
+
+/// A request that was answered for another run does not end a queued one, and other requests of the same group are applied.
+pub async fn a_withdrawal_whose_request_was_answered_changes_nothing(store: Arc<dyn Full>) {
+    let kit = Kit::new(&store);
+    waiting(&kit, "a").await;
+    waiting(&kit, "b").await;
+    let (guard, stop) = stop_with_key(&kit, &agent("a"), request("k", 1)).await;
+    store.commit(guard, stop.clone()).await.unwrap();
+    let queued = kit.new_run(&agent("b"), START);
+    store.enqueue(queued.clone()).await.unwrap();
+    let stopped = || Input::Stopped { reason: "enough".into(), streamed: StreamedText::default() };
+    let answered = Commit { messages: stop.messages, ..kit.commit(queued.run, &queued.state, stopped(), START) };
+    let other = kit.new_report(&agent("b"), kit.load(&agent("b")).await.run.unwrap().id, 1, START);
+    let (refused, recorded) = tokio::join!(store.withdraw(agent("b"), answered), store.report(other));
+    assert!(matches!(refused, Err(StoreError::Fenced)), "{refused:?}");
+    assert!(matches!(recorded, Ok(Taken::Recorded(_))), "{recorded:?}");
+    let view = store.run(&agent("b").tenant, queued.run).await.unwrap().unwrap();
+    assert_eq!((view.status, view.state), (RunStatus::Queued, queued.state.clone()));
+    assert_eq!(kit.load(&agent("b")).await.head.queued, 1);
+    let withdrawn = store.withdraw(agent("b"), kit.commit(queued.run, &queued.state, stopped(), START)).await.unwrap();
+    assert_eq!(withdrawn, Withdrawn::Done);
 }
 
 /// A report with a key is recorded once, and its repetition does not count as a duplicate; a different report with the key is not recorded.

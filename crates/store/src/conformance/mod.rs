@@ -116,6 +116,7 @@ macro_rules! conformance {
             claims::calls_of_an_ended_run_are_dropped;
             keys::a_commit_and_its_answer_are_one;
             keys::a_fenced_commit_answers_nothing;
+            keys::a_withdrawal_whose_request_was_answered_changes_nothing;
             keys::a_repeated_report_with_a_key_gets_the_same_answer;
             keys::calls_are_given_back_once_under_a_key;
             keys::answers_are_erased_with_their_run;

@@ -14,7 +14,7 @@ use crate::rows::{NO_MANIFEST, Result, Rows, RunRow};
 impl MemoryStore {
     /// Deletes an ended run with its skeleton. Content that other runs read stays until they are forgotten, too.
     pub(crate) fn forget(&self, tenant: &Tenant, run: RunId) -> Result<()> {
-        self.write(|rows| match rows.runs.get(&run).cloned() {
+        self.change(|rows| match rows.runs.get(&run).cloned() {
             Some(row) if row.brief.agent.tenant == *tenant && row.brief.status == RunStatus::Ended => {
                 rows.forget(&row);
                 Ok(())
@@ -25,33 +25,33 @@ impl MemoryStore {
 
     /// Whether a run exists.
     pub(crate) fn has_run(&self, run: RunId) -> Result<bool> {
-        self.read(|rows| Ok(rows.runs.get(&run).is_some()))
+        self.look(|rows| Ok(rows.runs.get(&run).is_some()))
     }
 
     /// Whether a run exists and belongs to the agent.
     pub(crate) fn has_run_of(&self, run: RunId, agent: &AgentKey) -> Result<bool> {
-        self.read(|rows| Ok(rows.runs.get(&run).is_some_and(|row| row.brief.agent == *agent)))
+        self.look(|rows| Ok(rows.runs.get(&run).is_some_and(|row| row.brief.agent == *agent)))
     }
 
     /// Whether a box exists.
     pub(crate) fn has_box(&self, id: BoxId) -> Result<bool> {
-        self.read(|rows| Ok(rows.boxes.get(&id).is_some()))
+        self.look(|rows| Ok(rows.boxes.get(&id).is_some()))
     }
 
     /// The bytes of all content.
     pub(crate) fn bytes(&self) -> Result<u64> {
-        self.read(|rows| Ok(rows.bytes))
+        self.look(|rows| Ok(rows.bytes))
     }
 
     /// The number of rows in all tables.
     #[cfg(test)]
     pub(crate) fn rows(&self) -> usize {
-        self.write(|rows| Ok(rows.count())).unwrap()
+        self.change(|rows| Ok(rows.count())).unwrap()
     }
 
     /// Records that a run of another store inherits the calls of a run here. If a run has inherited them before, it is returned.
     pub(crate) fn give_calls(&self, tenant: &Tenant, abandoned: RunId, to: RunId) -> Result<Option<RunId>> {
-        self.write(|rows| {
+        self.change(|rows| {
             let key = (tenant.clone(), abandoned);
             if let Some(taker) = rows.takers.get(&key).filter(|taker| **taker != to) {
                 return Ok(Some(*taker));
@@ -63,7 +63,7 @@ impl MemoryStore {
 
     /// Undoes `give_calls`, because the run that was to inherit the calls was not recorded.
     pub(crate) fn undo_give_calls(&self, tenant: &Tenant, abandoned: RunId) -> Result<()> {
-        self.write(|rows| {
+        self.change(|rows| {
             rows.takers.remove(&(tenant.clone(), abandoned));
             Ok(())
         })
@@ -71,12 +71,12 @@ impl MemoryStore {
 
     /// Records that the follow-up of a run has ended, in this store or another one.
     pub(crate) fn release(&self, tenant: &Tenant, run: RunId, now: Timestamp) -> Result<()> {
-        self.write(|rows| rows.release_run(tenant, run, now))
+        self.change(|rows| rows.release_run(tenant, run, now))
     }
 
     /// The run that inherited a run's calls, in this store or another one.
     pub(crate) fn taker(&self, tenant: &Tenant, abandoned: RunId) -> Result<Option<RunId>> {
-        self.read(|rows| Ok(rows.takers.get(&(tenant.clone(), abandoned)).copied()))
+        self.look(|rows| Ok(rows.takers.get(&(tenant.clone(), abandoned)).copied()))
     }
 }
 

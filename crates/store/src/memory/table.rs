@@ -46,6 +46,11 @@ impl<K: Ord + Clone, V: Clone> Table<K, V> {
         }
     }
 
+    /// Whether anything changed since the last commit.
+    pub(super) fn has_changes(&self) -> bool {
+        !self.undo.is_empty()
+    }
+
     pub(super) fn commit(&mut self) {
         self.undo.clear();
     }

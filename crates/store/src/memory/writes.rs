@@ -130,6 +130,13 @@ impl MemoryRows {
         self.bytes_committed = self.bytes;
     }
 
+    /// Whether a verb has written anything since the last commit.
+    pub(super) fn has_changes(&mut self) -> bool {
+        let mut has_changes = false;
+        each_table!(self, |table| has_changes |= table.has_changes());
+        has_changes
+    }
+
     /// The rows of all tables except the counts of open runs, of which every tenant has one.
     #[cfg(test)]
     pub(super) fn count(&mut self) -> usize {

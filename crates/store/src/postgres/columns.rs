@@ -13,8 +13,8 @@ use windlass_kernel::{
     Timestamp, ToolName,
 };
 use windlass_ports::{
-    AgentSummary, CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OpenRequest, OutboxRow, Part, RequestHash, RunStatus,
-    StoreError,
+    AgentSummary, CallStatus, ErrorDetail, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OpenRequest, OutboxRow, Part,
+    RequestHash, RunStatus, StoreError,
 };
 
 use crate::{
@@ -89,7 +89,7 @@ impl Columns {
 
     fn get<'a, T: FromSql<'a>>(&'a self) -> Result<T> {
         let index = self.next.replace(self.next.get() + 1);
-        self.row.try_get(index).map_err(|error| StoreError::Corrupt(format!("a column cannot be read: {error}")))
+        self.row.try_get(index).map_err(|error| StoreError::Corrupt(ErrorDetail::of(format!("a column cannot be read: {error}"), error)))
     }
 
     pub(super) fn number(&self) -> Result<i64> {
@@ -358,7 +358,7 @@ impl Columns {
 }
 
 fn nonsense(what: &str) -> StoreError {
-    StoreError::Corrupt(what.to_owned())
+    StoreError::Corrupt(what.into())
 }
 
 #[cfg(test)]

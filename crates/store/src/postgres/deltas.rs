@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use tokio::sync::{mpsc, oneshot};
 use windlass_kernel::AgentKey;
-use windlass_ports::{DeltaBatch, StoreError};
+use windlass_ports::{DeltaBatch, ErrorDetail, StoreError};
 
 use super::{
     columns::{Columns, Text, int},
@@ -99,7 +99,10 @@ async fn store_all(link: &ReadConnection, batch: BTreeMap<AgentKey, DeltaRequest
             outcomes
         }
         Err(StoreError::Corrupt(what)) => deltas.iter().map(|_| Err(StoreError::Corrupt(what.clone()))).collect(),
-        Err(error) => deltas.iter().map(|_| Err(StoreError::Unavailable(error.to_string()))).collect(),
+        Err(error) => {
+            let cause = ErrorDetail::of(error.to_string(), error);
+            deltas.iter().map(|_| Err(StoreError::Unavailable(cause.clone()))).collect()
+        }
     };
     for (reply, outcome) in replies.into_iter().zip(outcomes) {
         // The sender may be gone; the deltas are stored all the same.

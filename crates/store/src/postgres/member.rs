@@ -7,7 +7,9 @@ use std::{
 
 use tokio::sync::oneshot;
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, ItemId, NewItem, RunId, Tenant};
-use windlass_ports::{Commit, ConversationChange, MessageId, NewPack, NewReport, NewRun, StoreError, codec};
+use windlass_ports::{
+    Commit, ConversationChange, GivenUp, MessageId, NewPack, NewReport, NewRun, StoreError, Verb, codec, conversation_agent,
+};
 
 use super::{
     overlay::TransactionOverlay,
@@ -37,11 +39,32 @@ pub(super) struct Wants {
 }
 
 impl Wants {
-    pub(super) fn of_agent(agent: &AgentKey) -> Self {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "a verb that is not listed knows its agents only while it runs, or has no writer")]
+    pub(super) fn of(verb: &Verb) -> Self {
+        match verb {
+            Verb::Enqueue(new) => Wants::of_enqueue(new),
+            Verb::Commit(guard, commit) => Wants::of_commit(&guard.agent, commit),
+            Verb::Withdraw(agent, commit) => Wants::of_withdraw(agent, commit),
+            Verb::Report(report) => Wants::of_report(report),
+            Verb::RenewCalls(_, calls) | Verb::ReleaseCalls(_, calls) => Wants::of_calls(calls),
+            Verb::Pack(pack) => Wants::of_pack(pack),
+            Verb::Quarantine(agent, ..) => Wants::of_agent(agent),
+            Verb::Abandon(agent, given_up) => Wants::of_abandon(agent, given_up),
+            Verb::Converse(tenant, id, change, _) => Wants::of_conversation(&conversation_agent(tenant, *id), *id, change),
+            Verb::Refuse(agent, message, _) => Wants::of_refuse(agent, *message),
+            _ => Wants::default(),
+        }
+    }
+
+    fn of_abandon(agent: &AgentKey, given_up: &GivenUp) -> Self {
+        Wants { numbers: 1, ..Wants::of_agent(agent).with_items(std::slice::from_ref(&given_up.deliverable)) }
+    }
+
+    fn of_agent(agent: &AgentKey) -> Self {
         Wants { agent: Some(agent.clone()), ..Wants::default() }
     }
 
-    pub(super) fn of_enqueue(new: &NewRun) -> Self {
+    fn of_enqueue(new: &NewRun) -> Self {
         let mut wants = Wants::of_agent(&new.agent).with_items(&new.context.items);
         let tenant = &new.agent.tenant;
         wants.questions.extend(new.dedupe.iter().map(|key| Question::RunByDedupe(tenant.clone(), codec::key_hash(tenant, key))));
@@ -58,7 +81,7 @@ impl Wants {
         }
     }
 
-    pub(super) fn of_commit(agent: &AgentKey, commit: &Commit) -> Self {
+    fn of_commit(agent: &AgentKey, commit: &Commit) -> Self {
         let mut wants = Wants::of_agent(agent).with_commit(agent, commit);
         wants.questions.extend(commit.consumed.iter().map(|id| Question::Message(agent.clone(), *id)));
         if !commit.state.has_ended() && verbs::may_be_claimed(commit) {
@@ -67,13 +90,13 @@ impl Wants {
         wants
     }
 
-    pub(super) fn of_withdraw(agent: &AgentKey, commit: &Commit) -> Self {
+    fn of_withdraw(agent: &AgentKey, commit: &Commit) -> Self {
         let mut wants = Wants::of_agent(agent).with_commit(agent, commit);
         wants.questions.extend([Question::Run(commit.run), Question::OpenCalls(commit.run), Question::Pending(agent.clone())]);
         wants
     }
 
-    pub(super) fn of_report(report: &NewReport) -> Self {
+    fn of_report(report: &NewReport) -> Self {
         let mut wants = Wants::of_agent(&report.agent).with_items(std::slice::from_ref(&report.content));
         wants.questions.push(Question::RunBrief(report.run));
         wants.questions.extend(report.message.call.map(|call| Question::Report(report.run, call, report.message.kind)));
@@ -81,13 +104,13 @@ impl Wants {
         wants
     }
 
-    pub(super) fn of_refuse(agent: &AgentKey, message: MessageId) -> Self {
+    fn of_refuse(agent: &AgentKey, message: MessageId) -> Self {
         let mut wants = Wants::of_agent(agent);
         wants.questions.push(Question::Message(agent.clone(), message));
         wants
     }
 
-    pub(super) fn of_conversation(agent: &AgentKey, id: ConversationId, change: &ConversationChange) -> Self {
+    fn of_conversation(agent: &AgentKey, id: ConversationId, change: &ConversationChange) -> Self {
         let mut wants = match change {
             ConversationChange::Begin { items, .. } | ConversationChange::Add { items, .. } => Wants::of_agent(agent).with_items(items),
             ConversationChange::Describe { .. } | ConversationChange::Remove { .. } | ConversationChange::End => Wants::of_agent(agent),
@@ -96,11 +119,11 @@ impl Wants {
         wants
     }
 
-    pub(super) fn of_calls(calls: &[(RunId, CallNumber)]) -> Self {
+    fn of_calls(calls: &[(RunId, CallNumber)]) -> Self {
         Wants { questions: calls.iter().map(|(run, call)| Question::Call(*run, *call)).collect(), ..Wants::default() }
     }
 
-    pub(super) fn of_pack(pack: &NewPack) -> Self {
+    fn of_pack(pack: &NewPack) -> Self {
         let mut wants = Wants::default().with_items(&pack.items);
         wants.questions.extend(
             pack.key.iter().map(|request| Question::RecordedAnswer(pack.tenant.clone(), codec::key_hash(&pack.tenant, &request.key))),
@@ -109,7 +132,7 @@ impl Wants {
         wants
     }
 
-    pub(super) fn with_items(mut self, items: &[NewItem]) -> Self {
+    fn with_items(mut self, items: &[NewItem]) -> Self {
         self.hashes.extend(items.iter().map(|item| (item.id, codec::content_hash(&item.content))));
         self.bytes += items.iter().map(|item| item.content.len()).sum::<usize>();
         self

@@ -42,12 +42,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use windlass_kernel::{AgentKey, CallNumber, ConversationId, RunId, Tenant, Timestamp};
-use windlass_ports::{
-    Abandoned, AgedPage, AgedScan, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, DeltaBatch, Enqueued,
-    GivenUp, Guard, Loaded, LostRequest, MessageId, Meter, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
-    ReaderRecord, RunUsage, SealKeys, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn, conversation_agent,
-};
+use tokio_postgres::Statement;
+use windlass_kernel::AgentKey;
+use windlass_ports::{Found, Meter, NodeId, OutboxRow, Query, ReaderRecord, SealKeys, Store, StoreError, Verb, Written};
 
 use crate::{StoreOptions, measured::Measured, records::Records, rows::Reads, usage::usage_of, verbs};
 use columns::int;
@@ -160,7 +157,7 @@ impl PostgresStore {
         self.clock.clone()
     }
 
-    /// All commits of an agent use the same writer, so that they keep their order.
+    /// The writer of an agent.
     fn writer(&self, agent: &AgentKey) -> &Writer {
         let mut hasher = DefaultHasher::new();
         agent.hash(&mut hasher);
@@ -170,158 +167,93 @@ impl PostgresStore {
 
 #[async_trait]
 impl Store for PostgresStore {
-    async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError> {
-        let options = self.options;
-        let writer = self.writer(&run.agent);
-        writer.write(Wants::of_enqueue(&run), move |rows| verbs::enqueue(rows, options, &run)).await
+    #[expect(clippy::wildcard_enum_match_arm, reason = "every other verb is a transaction of a writer")]
+    async fn write(&self, verb: Verb) -> Result<Written, StoreError> {
+        let keeper = &self.keeper;
+        Ok(match verb {
+            Verb::AppendDeltas(batch) => Written::AppendDeltas(self.deltas.append_deltas(batch).await?),
+            Verb::Beat(node, lease_ms) => {
+                Written::Beat(keeper.ask(|session| async move { beat(&session, &self.clock, node, lease_ms).await }).await?)
+            }
+            Verb::Bury(nodes) => {
+                let nodes: &Vec<i64> = &nodes.iter().map(|node| int(node.0)).collect();
+                Written::Bury(keeper.ask(|session| async move { execute(&session, &session.statements.bury, nodes).await }).await?)
+            }
+            Verb::EraseTenant(tenant, from, limit) => {
+                let (tenant, from) = (&tenant, &from);
+                let erased = keeper.ask(|session| async move { erase_tenant::erase_tenant(&session, tenant, from, limit).await });
+                Written::EraseTenant(erased.await?)
+            }
+            Verb::EmptyLog(_) => Written::EmptyLog(()),
+            Verb::Published(numbers) => {
+                let rows: &Vec<i64> = &numbers.into_iter().map(int).collect();
+                Written::Published(
+                    keeper.ask(|session| async move { execute(&session, &session.statements.forget_outbox, rows).await }).await?,
+                )
+            }
+            Verb::FlushReaders() => Written::FlushReaders(self.flush_records().await?),
+            Verb::AdoptRequest(request, node) => {
+                let request = &request;
+                Written::AdoptRequest(keeper.ask(|session| async move { requests::adopt(&session, request, node).await }).await?)
+            }
+            Verb::AddUsage(runs, rows) => {
+                let (runs, rows) = (&runs, &rows);
+                Written::AddUsage(keeper.ask(|session| async move { usage::add(&session, runs, rows).await }).await?)
+            }
+            Verb::ForgetUsage(before) => {
+                Written::ForgetUsage(keeper.ask(|session| async move { usage::forget(&session, before).await }).await?)
+            }
+            verb => self.apply(verb).await?,
+        })
     }
 
-    async fn load(&self, agent: &AgentKey) -> Result<Option<Loaded>, StoreError> {
-        self.readers.load(agent).await
-    }
-
-    async fn commit(&self, guard: Guard, commit: Commit) -> Result<Committed, StoreError> {
-        let options = self.options;
-        let wants = Wants::of_commit(&guard.agent, &commit);
-        self.writer(&guard.agent).write(wants, move |rows| verbs::commit(rows, options, &guard, &commit)).await
-    }
-
-    async fn append_deltas(&self, batch: DeltaBatch) -> Result<(), StoreError> {
-        self.deltas.append_deltas(batch).await
-    }
-
-    async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
-        let options = self.options;
-        let wants = Wants::of_withdraw(&agent, &commit);
-        self.writer(&agent).write(wants, move |rows| verbs::withdraw(rows, options, &agent, &commit)).await
-    }
-
-    async fn report(&self, report: NewReport) -> Result<Taken, StoreError> {
-        self.writer(&report.agent).write(Wants::of_report(&report), move |rows| verbs::report(rows, &report)).await
-    }
-
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
-        self.readers.read(|rows| rows.due(now, limit)).await
-    }
-
-    async fn beat(&self, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, StoreError> {
-        self.keeper.ask(|session| async move { beat(&session, &self.clock, node, lease_ms).await }).await
-    }
-
-    async fn bury(&self, nodes: Vec<NodeId>) -> Result<(), StoreError> {
-        let nodes: &Vec<i64> = &nodes.iter().map(|node| int(node.0)).collect();
-        self.keeper.ask(|session| async move { Ok(session.client.execute(&session.statements.bury, &[nodes]).await.map(drop)?) }).await
-    }
-
-    async fn orphans(&self, node: NodeId, after: Option<AgentKey>, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
-        self.readers.read(|rows| rows.orphans(node, after.as_ref(), limit)).await
-    }
-
-    async fn claim_calls(&self, claim: CallClaim) -> Result<Vec<ClaimedCall>, StoreError> {
-        self.roamer.write(Wants::default(), move |rows| verbs::claim_calls(rows, &claim)).await
-    }
-
-    async fn renew_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
-        self.roamer.write(Wants::of_calls(&calls), move |rows| verbs::renew_calls(rows, &claim, &calls)).await
-    }
-
-    async fn release_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
-        self.roamer.write(Wants::of_calls(&calls), move |rows| verbs::release_calls(rows, &claim, &calls)).await
-    }
-
-    async fn pack(&self, pack: NewPack) -> Result<Packed, StoreError> {
-        self.roamer.write(Wants::of_pack(&pack), move |rows| verbs::pack(rows, &pack)).await
-    }
-
-    async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError> {
-        self.writer(&agent).write(Wants::of_agent(&agent), move |rows| verbs::quarantine(rows, &agent, run, &reason)).await
-    }
-
-    async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {
-        let options = self.options;
-        let wants = Wants { numbers: 1, ..Wants::of_agent(&agent).with_items(std::slice::from_ref(&given_up.deliverable)) };
-        self.writer(&agent).write(wants, move |rows| verbs::abandon(rows, options, &agent, &given_up)).await
-    }
-
-    async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {
-        self.roamer.write(Wants::default(), move |rows| verbs::erase(rows, &tenant, run)).await
-    }
-
-    async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
-        self.keeper.ask(|session| async move { erase::erasable(&session, now, limit).await }).await
-    }
-
-    async fn aged(&self, scan: &AgedScan) -> Result<AgedPage, StoreError> {
-        self.keeper.ask(|session| async move { aging::aged(&session, scan).await }).await
-    }
-
-    async fn erase_tenant(&self, tenant: Tenant, from: TenantCursor, limit: usize) -> Result<TenantErasure, StoreError> {
-        let (tenant, from) = (&tenant, &from);
-        self.keeper.ask(|session| async move { erase_tenant::erase_tenant(&session, tenant, from, limit).await }).await
-    }
-
-    async fn converse(
-        &self,
-        tenant: Tenant,
-        id: ConversationId,
-        change: ConversationChange,
-        now: Timestamp,
-    ) -> Result<Conversed, StoreError> {
-        let agent = conversation_agent(&tenant, id);
-        let wants = Wants::of_conversation(&agent, id, &change);
-        self.writer(&agent).write(wants, move |rows| verbs::converse(rows, &tenant, id, &change, now)).await
-    }
-
-    async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {
-        let wants = Wants::of_refuse(&agent, message);
-        self.writer(&agent).write(wants, move |rows| verbs::refuse(rows, &agent, message, &reason)).await
-    }
-
-    async fn outbox(&self, limit: usize) -> Result<Vec<OutboxRow>, StoreError> {
-        self.keeper.ask(|session| async move { outbox(&session, limit).await }).await
-    }
-
-    async fn published(&self, published: Vec<u64>) -> Result<(), StoreError> {
-        let rows: &Vec<i64> = &published.into_iter().map(int).collect();
-        self.keeper
-            .ask(|session| async move { Ok(session.client.execute(&session.statements.forget_outbox, &[rows]).await.map(drop)?) })
-            .await
+    async fn read<'a>(&'a self, query: Query<'a>) -> Result<Found, StoreError> {
+        let (readers, keeper) = (&self.readers, &self.keeper);
+        Ok(match query {
+            Query::Load(agent) => Found::Load(readers.load(agent).await?),
+            Query::Due(now, limit) => Found::Due(readers.read(|rows| rows.due(now, limit)).await?),
+            Query::Orphans(node, after, limit) => Found::Orphans(readers.read(|rows| rows.orphans(node, after.as_ref(), limit)).await?),
+            Query::Erasable(now, limit) => {
+                Found::Erasable(keeper.ask(|session| async move { erase::erasable(&session, now, limit).await }).await?)
+            }
+            Query::Aged(scan) => Found::Aged(keeper.ask(|session| async move { aging::aged(&session, scan).await }).await?),
+            Query::Outbox(limit) => Found::Outbox(keeper.ask(|session| async move { outbox(&session, limit).await }).await?),
+            Query::LostRequests(node, limit) => {
+                Found::LostRequests(keeper.ask(|session| async move { requests::lost(&session, node, limit).await }).await?)
+            }
+            Query::UncountedUsage(limit) => {
+                let listed = keeper.ask(|session| async move { usage::uncounted(&session, limit).await }).await?;
+                Found::UncountedUsage(readers.read(|rows| usage_of(rows, self.node, &listed)).await?)
+            }
+        })
     }
 
     fn record_reader(&self, record: ReaderRecord) {
         self.records.push(record);
     }
+}
 
-    async fn flush_readers(&self) -> Result<(), StoreError> {
-        // Any commit writes the records. Each writer makes one, because each may have taken records that are not committed yet.
+impl PostgresStore {
+    /// Applies a verb with a writer: that of the agent, so that all commits of an agent keep their order, or the one for verbs that discover
+    /// their agents while they run.
+    async fn apply(&self, verb: Verb) -> Result<Written, StoreError> {
+        let (options, wants) = (self.options, Wants::of(&verb));
+        let writer = wants.agent.as_ref().map_or(&self.roamer, |agent| self.writer(agent));
+        writer.write(wants, move |rows| verbs::apply(rows, options, &verb, |_, verb| Err(verbs::not_of_rows(verb)))).await
+    }
+
+    /// Any commit writes the records. Each writer makes one, because each may have taken records that are not committed yet.
+    async fn flush_records(&self) -> Result<(), StoreError> {
         for writer in &self.writers {
             writer.write(Wants::default(), |_| Ok(())).await?;
         }
         Ok(())
     }
+}
 
-    async fn lost_requests(&self, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, StoreError> {
-        self.keeper.ask(|session| async move { requests::lost(&session, node, limit).await }).await
-    }
-
-    async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError> {
-        let request = &request;
-        self.keeper.ask(|session| async move { requests::adopt(&session, request, node).await }).await
-    }
-
-    async fn uncounted_usage(&self, limit: usize) -> Result<Vec<RunUsage>, StoreError> {
-        let listed = self.keeper.ask(|session| async move { usage::uncounted(&session, limit).await }).await?;
-        self.readers.read(|rows| usage_of(rows, self.node, &listed)).await
-    }
-
-    async fn add_usage(&self, runs: Vec<RunId>, rows: Vec<UsageRow>) -> Result<bool, StoreError> {
-        let (runs, rows) = (&runs, &rows);
-        self.keeper.ask(|session| async move { usage::add(&session, runs, rows).await }).await
-    }
-
-    async fn forget_usage(&self, before: Day) -> Result<(), StoreError> {
-        self.keeper.ask(|session| async move { usage::forget(&session, before).await }).await
-    }
+/// Executes a statement for these numbers.
+async fn execute(session: &Session, statement: &Statement, numbers: &Vec<i64>) -> Result<(), PgError> {
+    Ok(session.client.execute(statement, &[numbers]).await.map(drop)?)
 }
 
 async fn beat(session: &Session, clock: &DatabaseClock, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, PgError> {

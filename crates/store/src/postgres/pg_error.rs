@@ -1,17 +1,17 @@
 //! Errors of PostgreSQL, classified by what to do about them.
 
 use tokio_postgres::error::SqlState;
-use windlass_ports::StoreError;
+use windlass_ports::{ErrorDetail, StoreError};
 
 /// Why a request was not done.
 #[derive(Debug)]
 pub(super) enum PgError {
     /// The connection is lost. Whether a commit was made is unknown.
-    Lost(String),
+    Lost(ErrorDetail),
     /// Another transaction was in the way. Nothing was written, and the next attempt may succeed.
-    Again(String),
+    Again(ErrorDetail),
     /// A key exists already. Another server may have inserted it a moment ago; a verb that reads again then sees it.
-    KeyExists(String),
+    KeyExists(ErrorDetail),
     /// Nothing was written, and another attempt would not help.
     Failed(StoreError),
 }
@@ -41,25 +41,27 @@ impl From<StoreError> for PgError {
 impl From<tokio_postgres::Error> for PgError {
     fn from(error: tokio_postgres::Error) -> Self {
         let text = error_text(&error);
-        let Some(code) = error.code() else {
+        let Some(code) = error.code().cloned() else {
             // An error without a code comes from the client library. What could not be encoded will fail again.
             let is_ours = error.to_string().starts_with("error serializing");
-            return if is_ours { PgError::Failed(StoreError::Corrupt(text)) } else { PgError::Lost(text) };
+            let cause = ErrorDetail::of(text, error);
+            return if is_ours { PgError::Failed(StoreError::Corrupt(cause)) } else { PgError::Lost(cause) };
         };
+        let cause = ErrorDetail::of(text, error);
         let again = [&SqlState::T_R_SERIALIZATION_FAILURE, &SqlState::T_R_DEADLOCK_DETECTED, &SqlState::LOCK_NOT_AVAILABLE];
-        if again.contains(&code) {
-            return PgError::Again(text);
+        if again.contains(&&code) {
+            return PgError::Again(cause);
         }
-        if is_lost(code) {
-            return PgError::Lost(text);
+        if is_lost(&code) {
+            return PgError::Lost(cause);
         }
-        if *code == SqlState::UNIQUE_VIOLATION {
-            return PgError::KeyExists(text);
+        if code == SqlState::UNIQUE_VIOLATION {
+            return PgError::KeyExists(cause);
         }
         // A violated constraint or an unreadable value is corrupt data, which another attempt does not repair; any other error means that
         // the database does not take this request now.
         let is_corrupt = ["22", "23", "XX"].iter().any(|class| code.code().starts_with(class));
-        PgError::Failed(if is_corrupt { StoreError::Corrupt(text) } else { StoreError::Unavailable(text) })
+        PgError::Failed(if is_corrupt { StoreError::Corrupt(cause) } else { StoreError::Unavailable(cause) })
     }
 }
 

@@ -10,6 +10,8 @@ use std::{
 
 use tokio_postgres::Client;
 
+use windlass_ports::ErrorDetail;
+
 use super::{
     fetch::Manifests,
     open::PostgresOpenError,
@@ -148,7 +150,8 @@ impl Connector {
 
     /// A session, attempted until the server counts as unreachable.
     pub(super) async fn session(&self) -> Result<Session, PgError> {
-        let client = self.bare_in_time(UNREACHABLE_AFTER).await.map_err(|error| PgError::Lost(error_text(&error)))?;
+        let client =
+            self.bare_in_time(UNREACHABLE_AFTER).await.map_err(|error| PgError::Lost(ErrorDetail::of(error_text(&error), error)))?;
         let statements = Statements::prepare(&client).await?;
         Ok(Session { client, statements, manifests: self.manifests.clone(), publishes: AtomicBool::new(false) })
     }

@@ -5,7 +5,7 @@ use rusqlite::{
     types::{FromSqlError, Type},
 };
 use windlass_kernel::{AgentKey, CallNumber, Epoch, Timestamp};
-use windlass_ports::StoreError;
+use windlass_ports::{ErrorDetail, StoreError};
 
 /// A number as SQLite holds it. The numbers of the store never come near the limit.
 pub(super) fn int(number: u64) -> i64 {
@@ -103,5 +103,6 @@ pub(super) fn fault(error: rusqlite::Error) -> StoreError {
             | rusqlite::Error::IntegralValueOutOfRange(..)
             | rusqlite::Error::Utf8Error(..)
     );
-    if is_code || is_unreadable { StoreError::Corrupt(error.to_string()) } else { StoreError::Unavailable(error.to_string()) }
+    let cause = ErrorDetail::of(error.to_string(), error);
+    if is_code || is_unreadable { StoreError::Corrupt(cause) } else { StoreError::Unavailable(cause) }
 }

@@ -29,21 +29,12 @@ mod writes;
 use std::{path::Path, sync::Arc};
 
 use async_trait::async_trait;
-use windlass_kernel::{AgentKey, CallNumber, ConversationId, RunId, Tenant, Timestamp};
-use windlass_ports::{
-    Abandoned, AgedPage, AgedScan, CallClaim, ClaimedCall, Commit, Committed, ConversationChange, Conversed, Day, DeltaBatch, Enqueued,
-    GivenUp, Guard, Loaded, LostRequest, MessageId, Meter, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
-    ReaderRecord, RunUsage, SealKeys, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Withdrawn,
-};
+use windlass_kernel::Timestamp;
+use windlass_ports::{Found, LostRequest, Meter, NodeId, Query, ReaderRecord, SealKeys, Store, StoreError, Verb, Written};
 
-use crate::{
-    StoreOptions,
-    measured::Measured,
-    reading,
-    rows::{Reads, Rows},
-    verbs,
-};
+use crate::{StoreOptions, measured::Measured, reading, rows::Reads, verbs};
 use checkpointer::CheckpointHandle;
+use prepared::Prepared;
 use readers::Readers;
 use statements::{Manifests, SqliteRows};
 use truncation::Truncation;
@@ -127,156 +118,81 @@ impl SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "every other verb is a transaction of the writer")]
+    async fn write(&self, verb: Verb) -> Result<Written, StoreError> {
         let options = self.options;
-        self.writer.write(move |rows| verbs::enqueue(rows, options, &run)).await
+        let is_deferrable = matches!(verb, Verb::AppendDeltas(_));
+        match verb {
+            Verb::Beat(..) => {
+                // Only the process that has locked the file is alive.
+                self.heartbeats.record();
+                Ok(Written::Beat(Vec::new()))
+            }
+            Verb::Bury(_) => Ok(Written::Bury(())),
+            Verb::EmptyLog(now) => self.empty_log_if_due(now).await.map(Written::EmptyLog),
+            verb => self.writer.write(is_deferrable, move |rows| verbs::apply(rows, options, &verb, SqliteRows::apply_own)).await,
+        }
     }
 
-    async fn load(&self, agent: &AgentKey) -> Result<Option<Loaded>, StoreError> {
-        let agent = agent.clone();
-        self.readers.read(move |rows| reading::load(rows, &agent)).await
+    async fn read<'a>(&'a self, query: Query<'a>) -> Result<Found, StoreError> {
+        let readers = &self.readers;
+        Ok(match query {
+            Query::Load(agent) => {
+                let agent = agent.clone();
+                Found::Load(readers.read(move |rows| reading::load(rows, &agent)).await?)
+            }
+            Query::Due(now, limit) => Found::Due(readers.read(move |rows| rows.due(now, limit)).await?),
+            Query::Orphans(node, after, limit) => {
+                Found::Orphans(readers.read(move |rows| rows.orphans(node, after.as_ref(), limit)).await?)
+            }
+            Query::Erasable(now, limit) => Found::Erasable(readers.read(move |rows| rows.erasable(now, limit)).await?),
+            Query::Aged(scan) => {
+                let scan = scan.clone();
+                Found::Aged(readers.read(move |rows| rows.aged(&scan)).await?)
+            }
+            Query::Outbox(limit) => Found::Outbox(readers.read(move |rows| rows.outbox(limit)).await?),
+            Query::LostRequests(node, limit) => {
+                let found = readers.read(move |rows| rows.lost_requests(node, limit)).await?;
+                let lost_at = self.heartbeats.earlier;
+                Found::LostRequests(found.into_iter().map(|request| LostRequest { request, lost_at }).collect())
+            }
+            Query::UncountedUsage(limit) => {
+                let node = self.node;
+                Found::UncountedUsage(readers.read(move |rows| rows.uncounted_usage(node, limit)).await?)
+            }
+        })
     }
 
-    async fn commit(&self, guard: Guard, commit: Commit) -> Result<Committed, StoreError> {
-        let options = self.options;
-        self.writer.write(move |rows| verbs::commit(rows, options, &guard, &commit)).await
+    fn record_reader(&self, record: ReaderRecord) {
+        self.writer.record(record);
     }
+}
 
-    async fn append_deltas(&self, batch: DeltaBatch) -> Result<(), StoreError> {
-        self.writer.write_later(move |rows| verbs::append_deltas(rows, &batch)).await
-    }
-
-    async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
-        let options = self.options;
-        self.writer.write(move |rows| verbs::withdraw(rows, options, &agent, &commit)).await
-    }
-
-    async fn report(&self, report: NewReport) -> Result<Taken, StoreError> {
-        self.writer.write(move |rows| verbs::report(rows, &report)).await
-    }
-
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
-        self.readers.read(move |rows| rows.due(now, limit)).await
-    }
-
-    async fn beat(&self, _: NodeId, _: u64) -> Result<Vec<NodeId>, StoreError> {
-        // Only the process that has locked the file is alive.
-        self.heartbeats.record();
-        Ok(Vec::new())
-    }
-
-    async fn bury(&self, _: Vec<NodeId>) -> Result<(), StoreError> {
-        Ok(())
-    }
-
-    async fn orphans(&self, node: NodeId, after: Option<AgentKey>, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
-        self.readers.read(move |rows| rows.orphans(node, after.as_ref(), limit)).await
-    }
-
-    async fn claim_calls(&self, claim: CallClaim) -> Result<Vec<ClaimedCall>, StoreError> {
-        self.writer.write(move |rows| verbs::claim_calls(rows, &claim)).await
-    }
-
-    async fn renew_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
-        self.writer.write(move |rows| verbs::renew_calls(rows, &claim, &calls)).await
-    }
-
-    async fn release_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
-        self.writer.write(move |rows| verbs::release_calls(rows, &claim, &calls)).await
-    }
-
-    async fn pack(&self, pack: NewPack) -> Result<Packed, StoreError> {
-        self.writer.write(move |rows| verbs::pack(rows, &pack)).await
-    }
-
-    async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError> {
-        self.writer.write(move |rows| verbs::quarantine(rows, &agent, run, &reason)).await
-    }
-
-    async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {
-        let options = self.options;
-        self.writer.write(move |rows| verbs::abandon(rows, options, &agent, &given_up)).await
-    }
-
-    async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {
-        self.writer.write(move |rows| verbs::erase(rows, &tenant, run)).await
-    }
-
-    async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
-        self.readers.read(move |rows| rows.erasable(now, limit)).await
-    }
-
-    async fn aged(&self, scan: &AgedScan) -> Result<AgedPage, StoreError> {
-        let scan = scan.clone();
-        self.readers.read(move |rows| rows.aged(&scan)).await
-    }
-
-    async fn erase_tenant(&self, tenant: Tenant, from: TenantCursor, limit: usize) -> Result<TenantErasure, StoreError> {
-        self.writer.write(move |rows| rows.erase_tenant(&tenant, &from, limit)).await
-    }
-
-    async fn empty_log(&self, now: Timestamp) -> Result<(), StoreError> {
+impl SqliteStore {
+    async fn empty_log_if_due(&self, now: Timestamp) -> Result<(), StoreError> {
         if !self.truncation.is_due(now) {
             return Ok(());
         }
         // Most of it is copied beside the writer, which then is only delayed for the rest.
         self.checkpoints.checkpoint().await;
         self.truncation.ask(now);
-        self.writer.write(|_| Ok(())).await?;
+        self.writer.write(false, |_| Ok(())).await?;
         // The writer empties the log after that commit and before this one.
-        self.writer.write(|_| Ok(())).await
+        self.writer.write(false, |_| Ok(())).await
     }
+}
 
-    async fn converse(
-        &self,
-        tenant: Tenant,
-        id: ConversationId,
-        change: ConversationChange,
-        now: Timestamp,
-    ) -> Result<Conversed, StoreError> {
-        self.writer.write(move |rows| verbs::converse(rows, &tenant, id, &change, now)).await
-    }
-
-    async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {
-        self.writer.write(move |rows| verbs::refuse(rows, &agent, message, &reason)).await
-    }
-
-    async fn outbox(&self, limit: usize) -> Result<Vec<OutboxRow>, StoreError> {
-        self.readers.read(move |rows| rows.outbox(limit)).await
-    }
-
-    async fn published(&self, published: Vec<u64>) -> Result<(), StoreError> {
-        self.writer.write(move |rows| rows.forget_outbox(&published)).await
-    }
-
-    fn record_reader(&self, record: ReaderRecord) {
-        self.writer.record(record);
-    }
-
-    async fn flush_readers(&self) -> Result<(), StoreError> {
-        // Any commit writes the records.
-        self.writer.write(|_| Ok(())).await
-    }
-
-    async fn lost_requests(&self, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, StoreError> {
-        let found = self.readers.read(move |rows| rows.lost_requests(node, limit)).await?;
-        Ok(found.into_iter().map(|request| LostRequest { request, lost_at: self.heartbeats.earlier }).collect())
-    }
-
-    async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError> {
-        self.writer.write(move |rows| rows.adopt_request(&request, node)).await
-    }
-
-    async fn uncounted_usage(&self, limit: usize) -> Result<Vec<RunUsage>, StoreError> {
-        let node = self.node;
-        self.readers.read(move |rows| rows.uncounted_usage(node, limit)).await
-    }
-
-    async fn add_usage(&self, runs: Vec<RunId>, added: Vec<UsageRow>) -> Result<bool, StoreError> {
-        self.writer.write(move |rows| rows.add_usage(&runs, &added)).await
-    }
-
-    async fn forget_usage(&self, before: Day) -> Result<(), StoreError> {
-        self.writer.write(move |rows| rows.forget_usage(before)).await
+impl<P: Prepared> SqliteRows<P> {
+    /// Applies a verb for which SQLite has statements of its own.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "every other verb is applied in the same way by all databases")]
+    fn apply_own(&mut self, verb: &Verb) -> Result<Written, StoreError> {
+        Ok(match verb {
+            Verb::AppendDeltas(batch) => Written::AppendDeltas(verbs::append_deltas(self, batch)?),
+            Verb::EraseTenant(tenant, from, limit) => Written::EraseTenant(self.erase_tenant(tenant, from, *limit)?),
+            Verb::AdoptRequest(request, node) => Written::AdoptRequest(self.adopt_request(request, *node)?),
+            Verb::AddUsage(runs, rows) => Written::AddUsage(self.add_usage(runs, rows)?),
+            Verb::ForgetUsage(before) => Written::ForgetUsage(self.forget_usage(*before)?),
+            other => return Err(verbs::not_of_rows(other)),
+        })
     }
 }

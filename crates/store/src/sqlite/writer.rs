@@ -79,25 +79,8 @@ impl Writer {
         self.records.push(record);
     }
 
-    /// Applies a verb. Returns when its transaction is on disk.
-    pub(super) async fn write<T, F>(&self, verb: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Fn(&mut WriterRows<'_>) -> Result<T> + Send + 'static,
-    {
-        self.send(verb, false).await
-    }
-
-    /// The same for a request that may wait for others.
-    pub(super) async fn write_later<T, F>(&self, verb: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Fn(&mut WriterRows<'_>) -> Result<T> + Send + 'static,
-    {
-        self.send(verb, true).await
-    }
-
-    async fn send<T, F>(&self, verb: F, is_deferrable: bool) -> Result<T>
+    /// Applies a verb. Returns when its transaction is on disk. A deferrable request may wait for others.
+    pub(super) async fn write<T, F>(&self, is_deferrable: bool, verb: F) -> Result<T>
     where
         T: Send + 'static,
         F: Fn(&mut WriterRows<'_>) -> Result<T> + Send + 'static,
@@ -161,11 +144,14 @@ impl<T, F> Deferrable for Request<T, F> {
 impl<T: Send, F: Fn(&mut WriterRows<'_>) -> Result<T> + Send> Member for Request<T, F> {
     fn apply(&mut self, rows: &mut WriterRows<'_>) -> bool {
         // A panic in one verb must not end the writer: its transaction is rolled back as after any other failure.
+        let changes_before = rows.connection().total_changes();
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.verb)(rows)))
             .unwrap_or_else(|_| Err(StoreError::Corrupt("a verb panicked in the writer".into())));
-        // A verb whose guard failed has written nothing, so the group continues.
         let may_stand = match &outcome {
-            Ok(_) | Err(StoreError::Fenced) => true,
+            Ok(_) => true,
+            // A verb decides before it writes, so a fenced one has written nothing, and the group continues. If a verb breaks this rule, its
+            // writes do not stay.
+            Err(StoreError::Fenced) => rows.connection().total_changes() == changes_before,
             Err(StoreError::Unavailable(_) | StoreError::Corrupt(_)) => false,
         };
         self.outcome = Some(outcome);
@@ -330,6 +316,19 @@ mod tests {
         let outcomes = apply(&mut rows, vec![stores(0, 1), member(|_| Err(StoreError::Fenced)), counting]);
         assert!(matches!(outcomes[..], [Ok(()), Err(StoreError::Fenced), Ok(())]), "{outcomes:?}");
         assert_eq!(applied.load(std::sync::atomic::Ordering::Relaxed), 1, "nothing was applied twice");
+    }
+
+    #[test]
+    fn nothing_stays_of_a_member_that_writes_before_it_is_fenced() {
+        let database = database();
+        let mut rows = rows(&database);
+        let half = member(|rows| {
+            rows.insert_item(&tenant(), &item(1, 1))?;
+            Err(StoreError::Fenced)
+        });
+        let outcomes = apply(&mut rows, vec![stores(0, 1), half, stores(2, 1)]);
+        assert!(matches!(outcomes[..], [Ok(()), Err(StoreError::Fenced), Ok(())]), "{outcomes:?}");
+        assert_eq!(stored(&rows), [true, false, true, false]);
     }
 
     #[test]

@@ -11,11 +11,10 @@ mod views;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, NewItem, RunId, Tenant, Timestamp};
+use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{
-    Abandoned, AgedPage, AgedScan, CallClaim, ClaimedCall, Commit, Committed, ContextSize, ConversationChange, Conversed, Day, DeltaBatch,
-    Enqueued, GivenUp, Guard, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
-    ReaderRecord, RunUsage, Store, StoreError, Taken, TenantCursor, TenantErasure, UsageRow, Views, Withdrawn,
+    CallClaim, ClaimedCall, Commit, Committed, ContextSize, DeltaBatch, Enqueued, Found, Guard, NewPack, NewRun, Packed, Query,
+    ReaderRecord, Store, StoreError, TenantCursor, TenantErasure, UsageRow, Verb, Views, Written,
 };
 
 use crate::{StoreOptions, memory::MemoryStore, rows::Result, verbs::is_own_head};
@@ -121,24 +120,105 @@ fn copy_of(context: BoxId) -> BoxId {
 
 #[async_trait]
 impl Store for TieredStore {
-    async fn enqueue(&self, run: NewRun) -> Result<Enqueued, StoreError> {
-        if !self.goes_to_memory(&run)? {
-            return self.enqueue_in_database(run).await;
+    async fn write(&self, verb: Verb) -> Result<Written, StoreError> {
+        match verb {
+            Verb::Enqueue(new) => self.record(*new).await.map(Written::Enqueue),
+            Verb::Commit(guard, commit) => self.apply(guard, *commit).await.map(Written::Commit),
+            Verb::AppendDeltas(DeltaBatch { ref agent, .. })
+            | Verb::Withdraw(ref agent, _)
+            | Verb::Quarantine(ref agent, ..)
+            | Verb::Abandon(ref agent, _)
+            | Verb::Refuse(ref agent, ..) => self.of(agent)?.write(verb).await,
+            Verb::Report(ref report) => self.of(&report.agent)?.write(verb).await,
+            Verb::Beat(node, lease_ms) => {
+                self.memory.beat(node, lease_ms).await?;
+                self.database.write(verb).await
+            }
+            Verb::ClaimCalls(claim) => self.claim(claim).await.map(Written::ClaimCalls),
+            Verb::RenewCalls(claim, calls) => {
+                let (here, there) = self.split_calls(calls)?;
+                let mut lost = self.memory.renew_calls(claim.clone(), here).await?;
+                if !there.is_empty() {
+                    lost.extend(self.database.renew_calls(claim, there).await?);
+                }
+                Ok(Written::RenewCalls(lost))
+            }
+            Verb::ReleaseCalls(claim, calls) => {
+                let (here, there) = self.split_calls(calls)?;
+                let mut lost = self.memory.release_calls(claim.clone(), here).await?;
+                if !there.is_empty() {
+                    lost.extend(self.database.release_calls(claim, there).await?);
+                }
+                Ok(Written::ReleaseCalls(lost))
+            }
+            Verb::Erase(ref tenant, run) if self.memory.has_run(run)? => self.memory.forget(tenant, run).map(Written::Erase),
+            Verb::EraseTenant(tenant, from, limit) => self.erase_both(tenant, from, limit).await.map(Written::EraseTenant),
+            Verb::Published(rows) => self.forget_published(rows).await.map(Written::Published),
+            Verb::AdoptRequest(ref request, node) => match self.memory.adopt_request(request.clone(), node).await? {
+                true => Ok(Written::AdoptRequest(true)),
+                false => self.database.write(verb).await,
+            },
+            Verb::AddUsage(runs, rows) => self.count(runs, rows).await.map(Written::AddUsage),
+            // Packed boxes, conversations and sums of usage are always stored, and no other process has the runs in memory.
+            Verb::Bury(_) | Verb::Pack(_) | Verb::Erase(..) | Verb::EmptyLog(_) => self.database.write(verb).await,
+            Verb::Converse(..) | Verb::FlushReaders() | Verb::ForgetUsage(_) => self.database.write(verb).await,
         }
-        if let Some(by) = self.taken_elsewhere(&run)? {
+    }
+
+    async fn read<'a>(&'a self, query: Query<'a>) -> Result<Found, StoreError> {
+        match query {
+            Query::Load(agent) => self.of(agent)?.read(query).await,
+            Query::Due(now, limit) => {
+                let mut due = self.memory.due(now, limit).await?;
+                due.extend(self.database.due(now, limit).await?);
+                Ok(Found::Due(due))
+            }
+            Query::Erasable(now, limit) => {
+                let mut erasable = self.database.erasable(now, limit).await?;
+                erasable.extend(self.memory.erasable(now, limit).await?);
+                Ok(Found::Erasable(erasable))
+            }
+            Query::Outbox(limit) => {
+                let mut rows = self.memory.outbox(limit).await?;
+                rows.iter_mut().for_each(|row| row.n += OUTBOX_OF_MEMORY);
+                rows.extend(self.database.outbox(limit).await?);
+                Ok(Found::Outbox(rows))
+            }
+            Query::UncountedUsage(limit) => {
+                // Never both in one answer, because their sums are stored in different ways.
+                let here = self.memory.uncounted_usage(limit).await?;
+                if here.is_empty() { self.database.read(query).await } else { Ok(Found::UncountedUsage(here)) }
+            }
+            // No other process has the runs in memory, they are in no list, and their requests are lost with their server.
+            Query::Orphans(..) | Query::Aged(_) | Query::LostRequests(..) => self.database.read(query).await,
+        }
+    }
+
+    fn record_reader(&self, record: ReaderRecord) {
+        // A tier ignores the record of a request that it does not have.
+        self.memory.record_reader(record.clone());
+        self.database.record_reader(record);
+    }
+}
+
+type Calls = Vec<(RunId, CallNumber)>;
+
+/// The verbs that concern both tiers.
+impl TieredStore {
+    async fn record(&self, new: NewRun) -> Result<Enqueued> {
+        if !self.goes_to_memory(&new)? {
+            return self.enqueue_in_database(new).await;
+        }
+        if let Some(by) = self.taken_elsewhere(&new)? {
             return Ok(Enqueued::AlreadyInherited { by });
         }
-        if !self.make_room(&run).await? {
+        if !self.make_room(&new).await? {
             return Ok(Enqueued::MemoryFull);
         }
-        self.memory.enqueue(run).await
+        self.memory.enqueue(new).await
     }
 
-    async fn load(&self, agent: &AgentKey) -> Result<Option<Loaded>, StoreError> {
-        self.of(agent)?.load(agent).await
-    }
-
-    async fn commit(&self, guard: Guard, commit: Commit) -> Result<Committed, StoreError> {
+    async fn apply(&self, guard: Guard, commit: Commit) -> Result<Committed> {
         let (tenant, now) = (guard.agent.tenant.clone(), commit.now);
         let elsewhere = commit.follows.filter(|_| commit.state.has_ended());
         let committed = self.of(&guard.agent)?.commit(guard, commit).await?;
@@ -149,92 +229,20 @@ impl Store for TieredStore {
         Ok(committed)
     }
 
-    async fn append_deltas(&self, batch: DeltaBatch) -> Result<(), StoreError> {
-        self.of(&batch.agent)?.append_deltas(batch).await
-    }
-
-    async fn withdraw(&self, agent: AgentKey, commit: Commit) -> Result<Withdrawn, StoreError> {
-        self.of(&agent)?.withdraw(agent, commit).await
-    }
-
-    async fn report(&self, report: NewReport) -> Result<Taken, StoreError> {
-        self.of(&report.agent)?.report(report).await
-    }
-
-    async fn due(&self, now: Timestamp, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
-        let mut due = self.memory.due(now, limit).await?;
-        due.extend(self.database.due(now, limit).await?);
-        Ok(due)
-    }
-
-    async fn beat(&self, node: NodeId, lease_ms: u64) -> Result<Vec<NodeId>, StoreError> {
-        self.memory.beat(node, lease_ms).await?;
-        self.database.beat(node, lease_ms).await
-    }
-
-    async fn bury(&self, nodes: Vec<NodeId>) -> Result<(), StoreError> {
-        self.database.bury(nodes).await
-    }
-
-    async fn orphans(&self, node: NodeId, after: Option<AgentKey>, limit: usize) -> Result<Vec<AgentKey>, StoreError> {
-        // No other process has the runs in memory.
-        self.database.orphans(node, after, limit).await
-    }
-
-    async fn claim_calls(&self, claim: CallClaim) -> Result<Vec<ClaimedCall>, StoreError> {
+    async fn claim(&self, claim: CallClaim) -> Result<Vec<ClaimedCall>> {
         let claimed = self.memory.claim_calls(claim.clone()).await?;
         if claimed.is_empty() { self.database.claim_calls(claim).await } else { Ok(claimed) }
     }
 
-    async fn renew_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
-        let (here, there) = self.sorted(calls)?;
-        let mut lost = self.memory.renew_calls(claim.clone(), here).await?;
-        if !there.is_empty() {
-            lost.extend(self.database.renew_calls(claim, there).await?);
+    fn split_calls(&self, calls: Calls) -> Result<(Calls, Calls)> {
+        let (mut here, mut there) = (Vec::new(), Vec::new());
+        for call in calls {
+            if self.memory.has_run(call.0)? { here.push(call) } else { there.push(call) }
         }
-        Ok(lost)
+        Ok((here, there))
     }
 
-    async fn release_calls(&self, claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Result<Vec<(RunId, CallNumber)>, StoreError> {
-        let (here, there) = self.sorted(calls)?;
-        let mut lost = self.memory.release_calls(claim.clone(), here).await?;
-        if !there.is_empty() {
-            lost.extend(self.database.release_calls(claim, there).await?);
-        }
-        Ok(lost)
-    }
-
-    async fn pack(&self, pack: NewPack) -> Result<Packed, StoreError> {
-        self.database.pack(pack).await
-    }
-
-    async fn quarantine(&self, agent: AgentKey, run: RunId, reason: String) -> Result<(), StoreError> {
-        self.of(&agent)?.quarantine(agent, run, reason).await
-    }
-
-    async fn abandon(&self, agent: AgentKey, given_up: GivenUp) -> Result<Abandoned, StoreError> {
-        self.of(&agent)?.abandon(agent, given_up).await
-    }
-
-    async fn erase(&self, tenant: Tenant, run: RunId) -> Result<(), StoreError> {
-        match self.memory.has_run(run)? {
-            true => self.memory.forget(&tenant, run),
-            false => self.database.erase(tenant, run).await,
-        }
-    }
-
-    async fn erasable(&self, now: Timestamp, limit: usize) -> Result<Vec<(Tenant, RunId)>, StoreError> {
-        let mut erasable = self.database.erasable(now, limit).await?;
-        erasable.extend(self.memory.erasable(now, limit).await?);
-        Ok(erasable)
-    }
-
-    async fn aged(&self, scan: &AgedScan) -> Result<AgedPage, StoreError> {
-        // Runs in memory are in no list.
-        self.database.aged(scan).await
-    }
-
-    async fn erase_tenant(&self, tenant: Tenant, from: TenantCursor, limit: usize) -> Result<TenantErasure, StoreError> {
+    async fn erase_both(&self, tenant: Tenant, from: TenantCursor, limit: usize) -> Result<TenantErasure> {
         let open = self.memory.open_runs(&tenant).await?;
         if open > 0 {
             return Ok(TenantErasure::OpenRuns(open));
@@ -249,85 +257,18 @@ impl Store for TieredStore {
         }
     }
 
-    async fn empty_log(&self, now: Timestamp) -> Result<(), StoreError> {
-        self.database.empty_log(now).await
-    }
-
-    async fn converse(
-        &self,
-        tenant: Tenant,
-        id: ConversationId,
-        change: ConversationChange,
-        now: Timestamp,
-    ) -> Result<Conversed, StoreError> {
-        // A conversation is always stored.
-        self.database.converse(tenant, id, change, now).await
-    }
-
-    async fn refuse(&self, agent: AgentKey, message: MessageId, reason: String) -> Result<(), StoreError> {
-        self.of(&agent)?.refuse(agent, message, reason).await
-    }
-
-    async fn outbox(&self, limit: usize) -> Result<Vec<OutboxRow>, StoreError> {
-        let mut rows = self.memory.outbox(limit).await?;
-        rows.iter_mut().for_each(|row| row.n += OUTBOX_OF_MEMORY);
-        rows.extend(self.database.outbox(limit).await?);
-        Ok(rows)
-    }
-
-    async fn published(&self, rows: Vec<u64>) -> Result<(), StoreError> {
+    async fn forget_published(&self, rows: Vec<u64>) -> Result<()> {
         let (here, there): (Vec<u64>, Vec<u64>) = rows.into_iter().partition(|n| *n >= OUTBOX_OF_MEMORY);
         self.memory.published(here.into_iter().map(|n| n - OUTBOX_OF_MEMORY).collect()).await?;
         if there.is_empty() { Ok(()) } else { self.database.published(there).await }
     }
 
-    fn record_reader(&self, record: ReaderRecord) {
-        // A tier ignores the record of a request that it does not have.
-        self.memory.record_reader(record.clone());
-        self.database.record_reader(record);
-    }
-
-    async fn flush_readers(&self) -> Result<(), StoreError> {
-        self.database.flush_readers().await
-    }
-
-    async fn lost_requests(&self, node: NodeId, limit: usize) -> Result<Vec<LostRequest>, StoreError> {
-        // Requests in memory are lost with their server.
-        self.database.lost_requests(node, limit).await
-    }
-
-    async fn adopt_request(&self, request: OpenRequest, node: NodeId) -> Result<bool, StoreError> {
-        Ok(self.memory.adopt_request(request.clone(), node).await? || self.database.adopt_request(request, node).await?)
-    }
-
-    async fn uncounted_usage(&self, limit: usize) -> Result<Vec<RunUsage>, StoreError> {
-        // Never both in one answer, because their sums are stored in different ways.
-        let here = self.memory.uncounted_usage(limit).await?;
-        if here.is_empty() { self.database.uncounted_usage(limit).await } else { Ok(here) }
-    }
-
-    async fn add_usage(&self, runs: Vec<RunId>, rows: Vec<UsageRow>) -> Result<bool, StoreError> {
+    async fn count(&self, runs: Vec<RunId>, rows: Vec<UsageRow>) -> Result<bool> {
         if !self.memory.has_uncounted(&runs)? {
             return self.database.add_usage(runs, rows).await;
         }
         // The sums are stored although the runs are not. If the process ends between the two steps, its memory is gone as well.
         self.database.add_usage(Vec::new(), rows).await?;
         self.memory.add_usage(runs, Vec::new()).await
-    }
-
-    async fn forget_usage(&self, before: Day) -> Result<(), StoreError> {
-        self.database.forget_usage(before).await
-    }
-}
-
-type Calls = Vec<(RunId, CallNumber)>;
-
-impl TieredStore {
-    fn sorted(&self, calls: Calls) -> Result<(Calls, Calls)> {
-        let (mut here, mut there) = (Vec::new(), Vec::new());
-        for call in calls {
-            if self.memory.has_run(call.0)? { here.push(call) } else { there.push(call) }
-        }
-        Ok((here, there))
     }
 }

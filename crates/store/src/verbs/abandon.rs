@@ -1,7 +1,7 @@
 //! Giving up a run that can't be read: its quarantined agent continues with the next run.
 
 use windlass_kernel::{AgentKey, BoxRange, EndReason, Event, Origin, Phase, Progress, Run, RunId, TaskStatus, apply};
-use windlass_ports::{Abandoned, Commit, CommitKind, GivenUp, MessageKind, RunStatus, StoreError, codec};
+use windlass_ports::{Abandoned, Commit, CommitKind, GivenUp, MessageKind, RunStatus, StateWrite, StoreError, codec};
 
 use super::commit::{Leftovers, finish, plan, run_change, write};
 use crate::{
@@ -43,6 +43,7 @@ fn ending(state: Run, follows: Option<RunId>, given_up: &GivenUp) -> Result<Comm
     let state = apply(Some(state), &ended).ok_or_else(|| missing_row("a run's state"))?;
     Ok(Commit {
         kind: CommitKind::End,
+        state_write: StateWrite::Always,
         run: given_up.run,
         node: given_up.node,
         raise_epoch: true,

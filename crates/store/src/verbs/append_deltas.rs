@@ -41,7 +41,7 @@ pub(crate) fn check_same(stored: &StreamedText, batch: &DeltaBatch) -> Result<()
 }
 
 fn misfit(batch: &DeltaBatch) -> StoreError {
-    StoreError::Corrupt(format!("words of {} from piece {} on do not fit what was announced", batch.run, batch.first))
+    StoreError::Corrupt(format!("words of {} from piece {} on do not fit what was announced", batch.run, batch.first).into())
 }
 
 /// Joins batches to one text.

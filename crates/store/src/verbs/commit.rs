@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, CallNumber, Epoch, Event, HeadStatus, RunId, Seq, Timestamp};
 use windlass_ports::{
-    CallChange, CallStatus, Commit, CommitKind, Committed, Guard, MessageId, MessageStatus, NewCall, NewMessage, RequestKey, RunStatus,
+    CallChange, CallStatus, Commit, Committed, Guard, MessageId, MessageStatus, NewCall, NewMessage, RequestKey, RunStatus, StateWrite,
     StoreError, Withdrawn, codec,
 };
 
 use super::conversations;
 use super::erase::held_ms;
-use super::heads::{is_counted, is_own_head, lease, leases_after, may_be_claimed, show, show_idle};
+use super::heads::{is_counted, is_own_head, lease, leases_after, may_be_claimed, replace_head, show, show_idle};
 use crate::{
     StoreOptions,
     rows::{AnswerRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Reads, Result, Rows, RunBrief, RunChange, RunRow, missing_row},
@@ -85,21 +85,11 @@ fn commit_fast_path<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard
     }
     let agent = &guard.agent;
     let messages = write(rows, agent, commit, Some(guard.epoch))?;
-    if stores_state(commit) {
+    if commit.state_write == StateWrite::Always {
         rows.update_run(&run_change(commit, RunStatus::Active, Some(guard.epoch)))?;
     }
     add_to_outbox(rows, options, agent, commit, 0)?;
     Ok(Some(Committed { seq: Seq(guard.seq.0 + 1), epoch: guard.epoch, pending: 0, next_leased: false, messages }))
-}
-
-/// The state of a run is stored once in this many iterations.
-const STATE_EVERY: u32 = 8;
-
-/// Between two iterations the journal is sufficient. The state is stored from time to time, so that few events have to be folded; storing
-/// it with every commit would rewrite the same row each time.
-fn stores_state(commit: &Commit) -> bool {
-    let is_iteration_boundary = matches!(commit.kind, CommitKind::Suspend | CommitKind::Resume);
-    !is_iteration_boundary || commit.state.iteration.is_multiple_of(STATE_EVERY)
 }
 
 /// Ends a queued run. The head does not change, because it only shows the active run.
@@ -113,7 +103,7 @@ pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, ag
     }
     let before = rows.head(agent)?.ok_or_else(|| missing_row("the head of a queued run"))?;
     let after = HeadRow { queued: before.queued.saturating_sub(1), ..before.clone() };
-    rows.update_head(agent, &before, &after)?;
+    replace_head(rows, agent, &before, &after)?;
     write(rows, agent, commit, None)?;
     rows.update_run(&run_change(commit, RunStatus::Queued, None))?;
     rows.skip_message(agent, run.brief.message, commit.now)?;

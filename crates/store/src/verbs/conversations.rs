@@ -9,7 +9,10 @@ use windlass_kernel::{
 };
 use windlass_ports::{ConversationChange, ConversationView, Conversed, Enqueued, InConversation, NewRun, Part, conversation_agent};
 
-use super::boxes::{chain, fill, inherited_depth, make_box, share};
+use super::{
+    boxes::{chain, fill, inherited_depth, make_box, share},
+    heads::changed_head,
+};
 use crate::rows::{BoxRow, ConversationRow, HeadRow, Reads, Result, Rows, existing_row, missing_row};
 
 /// A conversation of the tenant.
@@ -62,7 +65,9 @@ pub(crate) fn converse<R: Rows + ?Sized>(
         ConversationChange::Add { id: own, items, items_max } => add(rows, row, *own, items, *items_max)?,
         ConversationChange::Remove { id: own, items } => Some(remove(rows, row, *own, items)?),
         ConversationChange::End => {
-            rows.delete_head(&agent, &head)?;
+            if !rows.delete_head(&agent, &head)? {
+                return Err(changed_head());
+            }
             let gone = own_boxes(rows, id)?;
             rows.delete_conversation(id, &gone)?;
             Some(row)

@@ -1,7 +1,7 @@
 //! What a head shows of its run, and the two verbs that change a head without a transition.
 
 use windlass_kernel::{AgentIdentity, AgentKey, HeadStatus, Run, RunId, Seq, Timestamp, outstanding};
-use windlass_ports::{CallChange, Commit, MessageId};
+use windlass_ports::{CallChange, Commit, MessageId, StoreError};
 
 use crate::rows::{HeadRow, MessageRow, Reads, Result, Rows, begins_run};
 
@@ -76,10 +76,7 @@ pub(super) fn rearm<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, before: &H
         let leases: Vec<Timestamp> = rows.claims(run)?.into_iter().map(|(_, until)| until).collect();
         after.wake_at = wake_suspended(&after, &leases, now);
     }
-    if after != *before {
-        rows.update_head(agent, before, &after)?;
-    }
-    Ok(())
+    if after == *before { Ok(()) } else { replace_head(rows, agent, before, &after) }
 }
 
 /// Whether `HeadRow::pending` counts a pending message.
@@ -100,8 +97,18 @@ pub(crate) fn quarantine<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, run: 
         quarantined: Some(reason.to_owned()),
         ..before.clone()
     };
-    rows.update_head(agent, &before, &after)?;
-    Ok(())
+    replace_head(rows, agent, &before, &after)
+}
+
+/// Replaces a head that the verb has read in the same transaction. A head that is not as it was read is an error, and not a refusal: the
+/// verb may have written something already, which has to be rolled back.
+pub(super) fn replace_head<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, before: &HeadRow, after: &HeadRow) -> Result<()> {
+    if rows.update_head(agent, before, after)? { Ok(()) } else { Err(changed_head()) }
+}
+
+/// The error of a head that changed in the transaction of a verb that had read it.
+pub(super) fn changed_head() -> StoreError {
+    StoreError::Corrupt("a head changed while a verb was applied to it".into())
 }
 
 /// Sets the status of a pending message to `error`.

@@ -3,7 +3,7 @@
 use windlass_kernel::{HeadStatus, RunId};
 use windlass_ports::{MessageStatus, NewReport, RunStatus, StoreError, Taken};
 
-use super::{commit::answer_row, erase::is_erased};
+use super::{commit::answer_row, erase::is_erased, heads::replace_head};
 use crate::rows::{HeadRow, MessageRow, Result, Rows, RunBrief, existing_row, is_report};
 
 /// Records a report. The owner decides whether the run needs it; this only recognises reports that can't have an effect.
@@ -53,8 +53,7 @@ fn count<R: Rows + ?Sized>(rows: &mut R, report: &NewReport, run: RunId) -> Resu
     if before.status == HeadStatus::Suspended && before.quarantined.is_none() {
         after.wake_at = Some(before.wake_at.map_or(report.now, |at| at.min(report.now)));
     }
-    rows.update_head(&report.agent, &before, &after)?;
-    Ok(())
+    replace_head(rows, &report.agent, &before, &after)
 }
 
 fn message(report: &NewReport, run: &RunBrief, status: MessageStatus) -> MessageRow {

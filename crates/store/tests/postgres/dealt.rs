@@ -5,13 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use windlass_kernel::{BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, StreamedText, Tenant, Timestamp};
+use windlass_kernel::{BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, StreamedText, Tenant};
 use windlass_ports::{
-    Abandoned, AgedPage, AgedScan, AgentSummary, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize,
-    ConversationChange, ConversationView, Conversed, Day, DeltaBatch, Edge, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes, ItemScan,
-    JournalEntry, JournalRecord, KeptAnswer, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
-    Page, Part, ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView, TenantCursor, TenantErasure, UsageGroup, UsageQuery,
-    UsageRow, Views, Withdrawn,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, Found, HeadView, InboxView, Item, ItemBytes, ItemScan,
+    JournalEntry, JournalRecord, KeptAnswer, OpenRequest, Page, Part, Query, ReaderRecord, RequestHash, RunPage, RunScan, RunView,
+    UsageGroup, UsageQuery, Verb, Views, Written,
 };
 
 use super::*;
@@ -27,11 +25,42 @@ impl Dealt {
     }
 }
 
+#[async_trait]
+impl Store for Dealt {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "every other verb may be sent to any server")]
+    async fn write(&self, verb: Verb) -> Result<Written, StoreError> {
+        let server = match &verb {
+            // Only the owner of a run stores its deltas, in their order.
+            Verb::AppendDeltas(batch) => &self.servers[usize::from(batch.run.as_bytes()[15]) % self.servers.len()],
+            Verb::FlushReaders() => {
+                for server in &self.servers {
+                    server.flush_readers().await?;
+                }
+                return Ok(Written::FlushReaders(()));
+            }
+            // One server publishes for all.
+            Verb::Published(_) => &self.servers[0],
+            _ => self.next(),
+        };
+        server.write(verb).await
+    }
+
+    async fn read<'a>(&'a self, query: Query<'a>) -> Result<Found, StoreError> {
+        let server = if matches!(query, Query::Outbox(_)) { &self.servers[0] } else { self.next() };
+        server.read(query).await
+    }
+
+    // A server keeps its records until its own next commit, and a case can't know which of the two makes the next one.
+    fn record_reader(&self, record: ReaderRecord) {
+        self.servers.iter().for_each(|server| server.record_reader(record.clone()));
+    }
+}
+
+/// A port whose reads go to the servers in turn.
 macro_rules! deal {
-    ($port:ident { $($verb:ident($($name:ident: $kind:ty),*) -> $answer:ty;)+ } $($more:tt)*) => {
+    ($port:ident { $($verb:ident($($name:ident: $kind:ty),*) -> $answer:ty;)+ }) => {
         #[async_trait]
         impl $port for Dealt {
-            $($more)*
             $(
                 async fn $verb(&self, $($name: $kind),*) -> Result<$answer, StoreError> {
                     self.next().$verb($($name),*).await
@@ -39,62 +68,6 @@ macro_rules! deal {
             )+
         }
     };
-}
-
-deal! { Store {
-    enqueue(run: NewRun) -> Enqueued;
-    load(agent: &AgentKey) -> Option<Loaded>;
-    commit(guard: Guard, commit: Commit) -> Committed;
-    withdraw(agent: AgentKey, commit: Commit) -> Withdrawn;
-    report(report: NewReport) -> Taken;
-    due(now: Timestamp, limit: usize) -> Vec<AgentKey>;
-    beat(node: NodeId, lease_ms: u64) -> Vec<NodeId>;
-    bury(nodes: Vec<NodeId>) -> ();
-    orphans(node: NodeId, after: Option<AgentKey>, limit: usize) -> Vec<AgentKey>;
-    claim_calls(claim: CallClaim) -> Vec<ClaimedCall>;
-    renew_calls(claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Vec<(RunId, CallNumber)>;
-    release_calls(claim: CallClaim, calls: Vec<(RunId, CallNumber)>) -> Vec<(RunId, CallNumber)>;
-    pack(pack: NewPack) -> Packed;
-    quarantine(agent: AgentKey, run: RunId, reason: String) -> ();
-    abandon(agent: AgentKey, given_up: GivenUp) -> Abandoned;
-    erase(tenant: Tenant, run: RunId) -> ();
-    erasable(now: Timestamp, limit: usize) -> Vec<(Tenant, RunId)>;
-    aged(scan: &AgedScan) -> AgedPage;
-    erase_tenant(tenant: Tenant, from: TenantCursor, limit: usize) -> TenantErasure;
-    converse(tenant: Tenant, id: ConversationId, change: ConversationChange, now: Timestamp) -> Conversed;
-    refuse(agent: AgentKey, message: MessageId, reason: String) -> ();
-    lost_requests(node: NodeId, limit: usize) -> Vec<LostRequest>;
-    adopt_request(request: OpenRequest, node: NodeId) -> bool;
-    uncounted_usage(limit: usize) -> Vec<RunUsage>;
-    add_usage(runs: Vec<RunId>, rows: Vec<UsageRow>) -> bool;
-    forget_usage(before: Day) -> ();
-}
-    // Only the owner of a run stores its deltas, in their order.
-    async fn append_deltas(&self, delta_batch: DeltaBatch) -> Result<(), StoreError> {
-        let owner = usize::from(delta_batch.run.as_bytes()[15]) % self.servers.len();
-        self.servers[owner].append_deltas(delta_batch).await
-    }
-
-    // A server keeps its records until its own next commit, and a case can't know which of the two makes the next one.
-    fn record_reader(&self, record: ReaderRecord) {
-        self.servers.iter().for_each(|server| server.record_reader(record.clone()));
-    }
-
-    async fn flush_readers(&self) -> Result<(), StoreError> {
-        for server in &self.servers {
-            server.flush_readers().await?;
-        }
-        Ok(())
-    }
-
-    // One server publishes for all.
-    async fn outbox(&self, limit: usize) -> Result<Vec<OutboxRow>, StoreError> {
-        self.servers[0].outbox(limit).await
-    }
-
-    async fn published(&self, rows: Vec<u64>) -> Result<(), StoreError> {
-        self.servers[0].published(rows).await
-    }
 }
 
 deal! { Views {
