@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::{Context, bail};
 use serde_json::{json, value::RawValue};
 use windlass_kernel::{BoxRange, CallNumber, RunId, Tenant, fold};
-use windlass_ports::{RunView, Views};
+use windlass_ports::{RunView, StoreError, Views};
 
 use crate::{config::Place, storage};
 
@@ -14,6 +14,18 @@ const PAGE: usize = 500;
 
 /// Prints the run, then its journal, its items and its calls, one JSON object per line.
 pub(crate) async fn export(database: &Place<'_>, tenant: &str, run: &str) -> anyhow::Result<()> {
+    print(database, tenant, run).await.map_err(without_source)
+}
+
+/// The message of a store's error contains that of its source, which would be printed twice.
+fn without_source(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<StoreError>() {
+        Ok(error) => anyhow::Error::msg(error.to_string()),
+        Err(error) => error,
+    }
+}
+
+async fn print(database: &Place<'_>, tenant: &str, run: &str) -> anyhow::Result<()> {
     let id: RunId = run.parse().with_context(|| format!("{run:?} is not a run"))?;
     let views = storage::open_for_reading(database).await?;
     let tenant = Tenant::from(tenant);
@@ -77,5 +89,19 @@ async fn print_calls(out: &mut impl Write, views: &dyn Views, tenant: &Tenant, r
             });
             writeln!(out, "{line}")?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use windlass_ports::Cause;
+
+    use super::*;
+
+    #[test]
+    fn the_source_of_a_stores_error_is_not_printed_twice() {
+        let source = std::io::Error::other("a row is damaged");
+        let error = StoreError::Corrupt(Cause::of(source.to_string(), source));
+        assert_eq!(format!("{:#}", without_source(error.into())), "stored data is corrupt: a row is damaged");
     }
 }
