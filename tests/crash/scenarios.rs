@@ -69,7 +69,7 @@ rules:
   - when: { input: think for long }
     reply: { text: never received, delay_ms: 60000 }
   - when: { input: think a little }
-    reply: { text: thought, delay_ms: 500 }
+    reply: { text: thought, delay_ms: 1500 }
   - when: { input: wait in vain, iteration: 1 }
     reply: { calls: [ { tool: slow_a }, { tool: unheard } ] }
   - when: { input: wait in vain, iteration: 2 }
@@ -333,6 +333,10 @@ async fn owners(world: &mut World) {
     let mut runs = Vec::new();
     for owner in ["owner_1", "owner_2", "owner_3"] {
         runs.push(world.enqueue(owner, owner, "think a little").await);
+    }
+    for run in &runs {
+        let path = format!("/v1/windlass/runs/{run}");
+        world.wait("its model call is made", &path, |view| (view["phase"] == "thinking").then_some(())).await;
     }
     world.kill().await;
     for run in runs {

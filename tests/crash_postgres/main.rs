@@ -1,4 +1,5 @@
-//! The server dies at every crash point, with the real binary, on PostgreSQL: the scenarios and checks of `tests/crash`, unchanged.
+//! The server dies at every crash point, with the real binary, on PostgreSQL: the scenarios and checks of `tests/crash`, unchanged. Each
+//! point is tried in one scenario; with `WINDLASS_LONG=1` each is tried in every scenario, as often as on SQLite.
 //!
 //! It does not include the test that reads from the system calls whether the log was flushed before an announcement: the log is not the
 //! server's own here, and PostgreSQL confirms a commit after it has flushed it. The store refuses to open a database that confirms a commit

@@ -13,7 +13,7 @@
 //! | `sh no-run`, `ini no-run`, `nginx no-run` | only parsed, because it needs another machine, the network or a service |
 //!
 //! Variables that a block exports are set in the later blocks of a page, as in one terminal. `cargo run --release --` stands for the binary
-//! under test, and the default port for a free one.
+//! under test, and the default port for a free one. The folder of `examples/README.md` has the files beside that page.
 
 mod block;
 mod output;
@@ -25,8 +25,18 @@ use std::path::{Path, PathBuf};
 use block::{Action, Block};
 
 /// The pages whose blocks are executed.
-const PAGES: [&str; 6] =
-    ["README.md", "docs/sdks.md", "docs/tool-worker.md", "docs/offline-model.md", "docs/operating.md", "docs/recipes.md"];
+const PAGES: [&str; 7] = [
+    "README.md",
+    "docs/sdks.md",
+    "docs/tool-worker.md",
+    "docs/offline-model.md",
+    "docs/operating.md",
+    "docs/recipes.md",
+    "examples/README.md",
+];
+
+/// The folder whose files the blocks of its page use.
+const EXAMPLES: &str = "examples";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace is the parent folder").to_owned()
@@ -50,6 +60,7 @@ pages! {
     offline_model: 3,
     operating: 4,
     recipes: 5,
+    examples_folder: 6,
 }
 
 #[test]
@@ -82,6 +93,27 @@ fn links_lead_to_files_and_the_index_lists_every_page() {
         let name = entry.expect("an entry can be read").file_name().to_string_lossy().into_owned();
         assert!(name == "README.md" || index.contains(&format!("({name})")), "docs/README.md does not list {name}");
     }
+}
+
+#[test]
+fn every_example_is_run_by_its_page() {
+    let page = format!("{EXAMPLES}/README.md");
+    let blocks: String = block::parse(&page, &text_of(&page)).into_iter().map(|block| block.text).collect();
+    let table = text_of(&page);
+    let config = text_of(&format!("{EXAMPLES}/windlass.yaml"));
+    for name in examples() {
+        assert!(table.contains(&format!("| `{name}` |")), "{page} has no line for {name}");
+        // The server reads its configuration by itself, and starts the programs that are in it.
+        let is_run = name == "windlass.yaml" || blocks.contains(&name) || config.contains(&name);
+        assert!(is_run, "no block of {page} runs {name}");
+    }
+}
+
+/// The names of the examples. Other files beside their page are left from a contributor's own trial.
+fn examples() -> Vec<String> {
+    let entries = std::fs::read_dir(root().join(EXAMPLES)).expect("there are examples");
+    let names = entries.map(|entry| entry.expect("an entry can be read").file_name().to_string_lossy().into_owned());
+    names.filter(|name| [".py", ".mjs", ".yaml"].iter().any(|extension| name.ends_with(extension))).collect()
 }
 
 /// The files that a page links to, without the part after `#`.

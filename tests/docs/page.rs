@@ -7,7 +7,9 @@ use tokio::process::Command;
 use windlass_tests::{Address, binary, clients, postgres, until};
 
 use crate::{
+    EXAMPLES,
     block::{self, Action, Block, Language},
+    examples,
     output::is_as_shown,
     process::Process,
     text_of,
@@ -33,6 +35,9 @@ pub async fn run(page: &str) {
     }
     let uses_database = blocks.iter().any(|block| block.text.contains("DATABASE_URL"));
     let mut stage = Stage::new(uses_database).await;
+    if page.starts_with(EXAMPLES) {
+        stage.copy_examples();
+    }
     for block in &blocks {
         stage.perform(block).await;
     }
@@ -91,6 +96,14 @@ impl Stage {
             run: 0,
             compared: 0,
             parsed: 0,
+        }
+    }
+
+    /// Copies the files of the examples to the folder of the page.
+    fn copy_examples(&self) {
+        for name in examples() {
+            let text = text_of(&format!("{EXAMPLES}/{name}"));
+            std::fs::write(self.folder.path().join(name), self.here(&text)).expect("a file of an example");
         }
     }
 

@@ -2,9 +2,9 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use windlass_tests::{Mode, ServerBuilder, in_every_mode, responses::check_refusal};
+use windlass_tests::{Mode, Scene, ServerBuilder, in_every_mode, responses::check_refusal};
 
-use crate::support::{ask, ask_with, function, scripted, with};
+use crate::support::{ask, ask_with, function, messages_sent, offered, scripted, server_with_model, with};
 
 fn user(content: Value) -> Value {
     json!({ "role": "user", "content": content })
@@ -150,8 +150,8 @@ async fn a_046_a_body_that_is_no_request_is_refused() {
 
 #[tokio::test]
 async fn a_046_unknown_fields_items_and_tools_are_tolerated() {
-    let (server, _tools) = scripted("laps: [ { text: fine } ]").await;
     in_every_mode(async |mode| {
+        let (server, model, _tools) = server_with_model(vec![Scene::Say("fine")]).await;
         let odd = json!({
             "client_metadata": { "a": [1, { "b": null }] }, "generate": true, "prompt": { "id": "p" }, "nobody_knows": [1],
             "tools": [{ "type": "last_year" }, { "type": "custom", "name": "patch" }, { "type": "next_year", "x": 1 }],
@@ -167,6 +167,10 @@ async fn a_046_unknown_fields_items_and_tools_are_tolerated() {
         });
         let made = server.respond(mode, with(ask(""), odd)).await;
         assert_eq!((made.status(), made.text().as_str()), ("completed", "fine"));
+        // The model gets everything that it can read, and nothing else.
+        let sent = &model.asked()[0];
+        assert_eq!(messages_sent(sent), ["system: d", "user: hi", "assistant: before +f", "tool: o"]);
+        assert_eq!(offered(sent), ["patch"]);
     })
     .await;
 }

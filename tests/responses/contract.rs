@@ -1,9 +1,35 @@
 //! Tests of the checks themselves: they find violations, and the documentation lists the intended differences.
 
+use std::io::Write;
+
 use serde_json::{Value, json};
 use windlass_tests::{Mode, Store, responses::contract};
 
-use crate::support::{ask_with, function, mcp, scripted, with};
+use crate::support::{ask, ask_with, function, mcp, scripted, with};
+
+type Slip = fn(&mut Value);
+
+/// Violations of both contracts.
+const SLIPS: [Slip; 6] = [
+    |response| drop(response.as_object_mut().map(|response| response.remove("truncation"))),
+    |response| response["temperature"] = Value::Null,
+    |response| response["output"][0]["content"][0]["annotations"] = Value::Null,
+    |response| response["output"][0]["type"] = "novel".into(),
+    |response| response["usage"]["total_tokens"] = "many".into(),
+    |response| response["tool_choice"] = 7.into(),
+];
+
+/// Violations of the server's own document, which has more values and closed objects.
+const OWN_SLIPS: [Slip; 8] = [
+    |response| response["novel"] = 1.into(),
+    |response| response["output"][0]["novel"] = 1.into(),
+    |response| response["status"] = "done".into(),
+    |response| response["windlass"]["status"] = "done".into(),
+    |response| response["incomplete_details"] = json!({ "reason": "novel" }),
+    |response| response["error"] = json!({ "code": "novel", "message": "m" }),
+    |response| response["output"][0]["id"] = "msg_1".into(),
+    |response| drop(response["usage"]["input_tokens_details"].as_object_mut().map(|usage| usage.remove("cached_tokens"))),
+];
 
 #[tokio::test]
 async fn what_differs_from_the_contract_is_written_down() {
@@ -16,31 +42,59 @@ async fn what_differs_from_the_contract_is_written_down() {
 }
 
 #[tokio::test]
+async fn the_contract_is_the_document_that_the_server_serves() {
+    let (server, _tools) = scripted("laps: [ { text: hi } ]").await;
+    assert_eq!(&server.get("/openapi.json").await.ok(), contract::document());
+    if Store::of_this_program() == Store::Postgres {
+        return;
+    }
+    let made = server.respond(Mode::Plain, ask("go")).await;
+    let published = match contract::faults_of_published_response(&made.object) {
+        Some(_) => "checked as well",
+        None => "NOT CHECKED, its file is not there",
+    };
+    let events = contract::event_types().len();
+    // Written past the test harness, which shows the output of a test only if it fails.
+    let line =
+        format!("contract: every object and {events} types of events by the server's OpenAPI document; the published one: {published}");
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+#[tokio::test]
 async fn what_the_contract_does_not_have_is_found() {
-    if !contract::is_here() || Store::of_this_program() == Store::Postgres {
+    if Store::of_this_program() == Store::Postgres {
         return;
     }
     let (server, _tools) = scripted("laps: [ { text: hi } ]").await;
     let made = server.respond(Mode::Streamed, ask_with("go", &[])).await;
-    let breaks: [fn(&mut Value); 6] = [
-        |response| drop(response.as_object_mut().map(|response| response.remove("truncation"))),
-        |response| response["temperature"] = Value::Null,
-        |response| response["output"][0]["content"][0]["annotations"] = Value::Null,
-        |response| response["output"][0]["type"] = "novel".into(),
-        |response| response["usage"]["total_tokens"] = "many".into(),
-        |response| response["tools"] = json!([{ "type": "function", "name": "f" }]),
-    ];
-    for (index, spoil) in breaks.iter().enumerate() {
+    for (index, slip) in SLIPS.iter().chain(&OWN_SLIPS).enumerate() {
         let mut response = made.object.clone();
-        spoil(&mut response);
-        assert!(!contract::faults_of_response(&response).is_empty(), "slip {index} is found");
+        slip(&mut response);
+        let faults = contract::faults_of_response(&response);
+        assert!(faults.iter().any(|fault| fault.starts_with("OpenAPI document")), "slip {index} is found: {faults:?}");
+        if index < SLIPS.len() {
+            let faults = contract::faults_of_published_response(&response);
+            assert!(faults.is_none_or(|faults| !faults.is_empty()), "slip {index} is found by the published contract");
+        }
         let last = json!({ "type": "response.completed", "sequence_number": 9, "response": response });
         assert!(!contract::faults_of_event(&last).is_empty(), "slip {index} is found in an event");
     }
-    for event in [json!({ "type": "response.novel", "sequence_number": 1 }), json!({ "type": "response.output_text.delta", "delta": "x" })]
-    {
+    let delta = json!({
+        "type": "response.output_text.delta", "sequence_number": 1, "item_id": "m", "output_index": 0, "content_index": 0, "delta": "x",
+        "logprobs": [],
+    });
+    assert_eq!(contract::faults_of_event(&delta), Vec::<String>::new());
+    let events = [
+        json!({ "type": "response.novel", "sequence_number": 1 }),
+        json!({ "type": "response.output_text.delta", "delta": "x" }),
+        with(delta.clone(), json!({ "novel": 1 })),
+        with(delta, json!({ "output_index": -1 })),
+    ];
+    for event in events {
         assert!(!contract::faults_of_event(&event).is_empty(), "{event}");
     }
+    let error = json!({ "type": "error", "status": 400, "error": { "code": "c", "message": "m", "param": null } });
+    assert!(!contract::faults_of_socket_error(&error).is_empty(), "an error without a type");
 }
 
 #[tokio::test]

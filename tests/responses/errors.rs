@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use windlass_tests::{FakeModel, McpServer, Mode, Scene, ServerBuilder, in_every_mode};
+use windlass_tests::{FakeModel, McpServer, Mode, Scene, ServerBuilder, in_every_mode, until};
 
 use crate::support::{
     ask, ask_with, call_outcome, declared, mcp, messages_sent, scripted, server_with_model, server_with_model_and_config, with,
@@ -222,7 +222,7 @@ async fn a_038_a_tools_error_is_logged_once_with_tool_and_call_and_without_its_c
     let (server, _model, _tools) = server_with_model(vec![Scene::Call(vec![("fail", json!({}))]), Scene::Say("never mind")]).await;
     let made = server.ask_with(Mode::Streamed, ask_with("go", &[mcp()]), &[("windlass-items", "pairs")]).made(&server).await;
     let call = made.items("function_call")[0]["call_id"].as_str().expect("a call has an id").to_owned();
-    let log = server.log();
+    let log = until("the call is logged", || async { Some(server.log()).filter(|log| log.contains(&call)) }).await;
     let lines: Vec<&str> = log.lines().filter(|line| line.contains(&call)).collect();
     assert_eq!(lines.len(), 1, "one line of {call}:\n{log}");
     assert!(["WARN", "a tool call failed", "fail", "tenant", "run_", "epoch"].iter().all(|word| lines[0].contains(word)), "{}", lines[0]);
@@ -248,7 +248,7 @@ done
     let server = ServerBuilder::new(&format!("{}tools: {tools}\n", model.config().replace("name: fake", "name: m"))).start().await;
     let made = server.respond(Mode::Streamed, ask_with("go", &[mcp()])).await;
     assert!(made.items("mcp_call")[0].to_string().contains("the patient is called s3cret"), "the model and the client get it");
-    let log = server.log();
+    let log = until("it is logged", || async { Some(server.log()).filter(|log| log.contains("a tool call failed")) }).await;
     let line = log.lines().find(|line| line.contains("a tool call failed")).expect("it is logged");
     for word in ["WARN", "tool=\"look\"", "server=\"tools\"", "class=\"server_failed\"", "bytes=", "run_", "call_"] {
         assert!(line.contains(word), "{word}: {line}");
@@ -268,13 +268,13 @@ async fn a_038_a_call_that_is_refused_or_that_a_service_failed_at_is_logged_too(
     });
     server.post(&format!("/v1/agents/{agent}/report"), report).await.ok();
     asked.made(&server).await;
-    let log = server.log();
-    let has_line = |parts: &[&str]| log.lines().any(|line| line.contains("WARN") && parts.iter().all(|word| line.contains(word)));
     let failed = call["tool_call_id"].as_str().expect("a call has an id");
     let refused = format!("{}_1", failed.strip_suffix("_2").expect("it is the second call"));
-    assert!(has_line(&["nobody_has_it", &refused, "unknown_tool"]), "{log}");
-    assert!(has_line(&["look_up", failed, "status=\"failed\""]), "{log}");
-    assert!(!log.contains("the shelf is empty"), "{log}");
+    for parts in [["nobody_has_it", &refused, "unknown_tool"], ["look_up", failed, "status=\"failed\""]] {
+        let is_line = |line: &str| line.contains("WARN") && parts.iter().all(|word| line.contains(word));
+        until("the call is logged", || async { server.log().lines().any(is_line).then_some(()) }).await;
+    }
+    assert!(!server.log().contains("the shelf is empty"), "{}", server.log());
 }
 
 #[tokio::test]

@@ -254,8 +254,15 @@ async fn a_040_the_deadline_of_the_request_bounds_every_tool() {
 }
 
 #[tokio::test]
-async fn a_040_there_is_no_timeout_for_one_tool_in_a_request() {
-    // The configuration of an MCP server has no such setting either: the server refuses to start with an unknown key.
+async fn a_040_there_is_no_timeout_for_one_tool() {
+    let script = "laps: [ { calls: [{ tool: sleep_ms, arguments: { ms: 300 } }] }, { text: rested } ]";
+    let (server, _tools) = scripted(script).await;
+    // Fields of a request that would be one have no effect.
+    let timed = with(mcp(), json!({ "timeout": 0.05, "timeout_ms": 50, "timeout_s": 0.05 }));
+    let body = with(ask_with("go", &[timed]), json!({ "tool_timeout": 0.05, "tool_timeout_ms": 50 }));
+    let made = server.respond(Mode::Streamed, body).await;
+    assert_eq!((&made.items("mcp_call")[0]["status"], made.text().as_str()), (&json!("completed"), "rested"));
+    // The configuration of an MCP server has none either: the server refuses to start with an unknown key.
     let config = "tools: { mcp: [ { label: tools, url: 'http://127.0.0.1:1/mcp', timeout: 1s } ] }";
     let (status, message) = windlass_tests::ServerBuilder::new(config).refuses();
     assert!(!status.success() && message.contains("timeout"), "{message}");

@@ -50,6 +50,8 @@ pub struct McpManners {
     pub write_ms: u64,
     /// The start of a tool, counted from 1, that gets no answer for as long as this is set.
     pub holds: Option<(&'static str, usize)>,
+    /// Calls of this tool are answered in groups of this size: none of a group before all of it have started.
+    pub gathers: Option<(&'static str, usize)>,
 }
 
 impl Default for McpManners {
@@ -68,6 +70,7 @@ impl Default for McpManners {
             announces: true,
             write_ms: 0,
             holds: None,
+            gathers: None,
         }
     }
 }
@@ -416,6 +419,12 @@ async fn call(desk: &Arc<Desk>, manners: &McpManners, id: Value, params: &Value)
     let running = Running::new(desk, &tool);
     while desk.manners().holds == Some((tool.as_str(), nth)) {
         tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    if let Some((_, group)) = manners.gathers.filter(|(name, _)| *name == tool) {
+        let last = nth.div_ceil(group) * group;
+        while desk.book().starts.iter().filter(|start| start.tool == tool).count() < last {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
     }
     let text = |text: String| json!({ "content": [{ "type": "text", "text": text }] });
     let result = match tool.as_str() {

@@ -1,7 +1,9 @@
 //! Requests responses in every way that a client can, reads them to their end, and checks every event and object on the way.
 
 pub mod contract;
+mod document;
 mod grammar;
+mod published;
 
 use std::{
     collections::VecDeque,
@@ -379,7 +381,7 @@ pub fn check_events(events: &[StreamEvent]) {
     assert!(grammar.ended().is_some(), "a stream has an end: {:?}", events.last());
 }
 
-/// Checks an object against the contract.
+/// Checks an object against the contracts.
 pub fn check_response(response: &Value) {
     let faults = contract::faults_of_response(response);
     assert!(faults.is_empty(), "a response that the contract does not have: {faults:#?}\n{response:#}");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use windlass_tests::{Scene, hex, until};
+use windlass_tests::{McpServer, Scene, ServerBuilder, hex, until};
 
 use crate::support::{claim_all, crowded, edges_taken, head, moves, serve, server_with_model, spy, states, stop, turn_server};
 
@@ -237,7 +237,20 @@ async fn c_016_resuming_is_decided_by_the_waiting_set_in_whatever_order_results_
 #[tokio::test]
 async fn c_017_no_path_sets_expecting_correlation_id() {
     let (server, _model, holder) = crowded(vec![Scene::Call(vec![("echo", json!({}))]), Scene::Hang]).await;
+    // In each state every path refuses a value for the field, and none is shown afterwards.
     let expects_nothing = async |status: &str| {
+        let turn = server.agent_is("ada", status).await["active_agent_turn_id"].clone();
+        for (path, body) in [
+            ("enqueue", json!({ "input": "x" })),
+            ("actions", json!({ "action_id": "click", "tool": "echo" })),
+            ("report", json!({ "agent_turn_id": turn, "tool_call_id": "call", "status": "success" })),
+            ("stop", json!({ "agent_turn_id": turn, "reason": "x" })),
+        ] {
+            let mut body = body;
+            body["expecting_correlation_id"] = json!("call");
+            let refused = server.post(&format!("/v1/agents/ada/{path}"), body).await;
+            assert_eq!((refused.status, refused.code()), (400, "unknown_field"), "{path}: {}", refused.body);
+        }
         let seen = server.agent_is("ada", status).await;
         assert_eq!(seen.get("expecting_correlation_id"), Some(&Value::Null), "{status}");
     };
@@ -269,8 +282,19 @@ async fn c_018_activity_is_one_of_three_words() {
     let thinking = ("running", Some("thinking"));
     let waiting = ("suspended", Some("awaiting_tool_result"));
     assert_eq!(shown, [thinking, waiting, waiting, waiting, thinking, ("idle", None)]);
-    let activities = ["thinking", "executing_tool", "awaiting_tool_result"];
-    assert!(shown.iter().filter_map(|(_, activity)| *activity).all(|activity| activities.contains(&activity)));
+}
+
+#[tokio::test]
+async fn c_018_the_third_activity_is_a_call_that_the_server_runs() {
+    let tools = McpServer::start().await;
+    let mcp = format!("tools: {{ mcp: [ {{ label: tools, url: '{}' }} ] }}\nagents: {{ ada: {{ tools: [tools] }} }}\n", tools.url);
+    let server = ServerBuilder::new(&mcp).start().await;
+    let run = server.enqueue("ada", r#"call echo {"text":"hi"}"#).await;
+    let events = server.events_until_end("ada", &run).await;
+    let states = states(&events);
+    // The second of the calls' states is that after the result.
+    let activities: Vec<Option<&str>> = states.iter().map(|event| event.data["metadata"]["activity"].as_str()).collect();
+    assert_eq!(activities, [Some("thinking"), Some("executing_tool"), Some("awaiting_tool_result"), Some("thinking"), None]);
 }
 
 #[tokio::test]

@@ -82,8 +82,12 @@ async fn c_044_suspending_leaves_no_expected_correlation() {
     assert_eq!(waits.get("expecting_correlation_id"), Some(&Value::Null));
     serve(&server, "send", 1).await;
     assert_eq!(head(&server, "ada").await.get("expecting_correlation_id"), Some(&Value::Null));
-    let columns = server.database().columns("heads");
-    assert!(columns.contains(&"deadline".to_owned()) && !columns.iter().any(|name| name.contains("correlation")), "{columns:?}");
+    for (table, known) in [("heads", "deadline"), ("runs", "state")] {
+        let columns = server.database().columns(table);
+        assert!(columns.contains(&known.to_owned()) && !columns.iter().any(|name| name.contains("correlation")), "{columns:?}");
+    }
+    let stored = server.journal(&run).await;
+    assert!(stored.iter().all(|entry| !entry["event"].to_string().contains("correlation")), "{stored:?}");
 }
 
 #[tokio::test]

@@ -12,9 +12,10 @@ use serde_json::{Map, Value};
 use crate::error::ApiError;
 
 /// The parts of the document. Those after the first only add paths and components.
-const PARTS: [&str; 6] = [
+const PARTS: [&str; 7] = [
     include_str!("../openapi/base.yaml"),
     include_str!("../openapi/responses.yaml"),
+    include_str!("../openapi/output.yaml"),
     include_str!("../openapi/requests.yaml"),
     include_str!("../openapi/conversations.yaml"),
     include_str!("../openapi/agents.yaml"),

@@ -15,6 +15,8 @@ use windlass_sim::world::{PlantedBug, run_seeds, simulate};
 
 /// The seeds of one test run.
 const SEEDS: u64 = 2_000;
+/// The seeds of `scripts/test quick`, which are too few to show every fact.
+const QUICK_SEEDS: u64 = 200;
 /// Worlds that run at the same time: one for each core of the smallest machine on which the tests run.
 const THREADS: usize = 2;
 
@@ -25,13 +27,16 @@ fn print(line: &str) {
 
 #[test]
 fn every_promise_holds_under_every_seed() {
-    let tally = run_seeds(0..SEEDS, THREADS, None, |tally| tally.broken.len() < 3);
+    let is_quick = std::env::var_os("WINDLASS_QUICK").is_some();
+    let seeds = if is_quick { QUICK_SEEDS } else { SEEDS };
+    let tally = run_seeds(0..seeds, THREADS, None, |tally| tally.broken.len() < 3);
     tally.broken.iter().for_each(|outcome| print(&outcome.to_string()));
     let broken = tally.broken.len();
     print(&format!("simulation: {} seeds, {} runs, {} faults, {broken} violations", tally.seeds, tally.runs, tally.faults));
     print(&format!("simulation: {}", tally.facts));
     assert!(tally.broken.is_empty(), "promises were broken; the seeds are above");
-    assert_eq!(tally.facts.missing(), [""; 0], "the simulation is asleep where these never happen");
+    let missing = tally.facts.missing();
+    assert!(is_quick || missing.is_empty(), "the simulation is asleep where these never happen: {missing:?}");
 }
 
 /// Seeds that once broke a promise, each with what was wrong.

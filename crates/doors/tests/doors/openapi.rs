@@ -58,6 +58,39 @@ async fn every_route_is_described_and_nothing_else_is() {
     assert_eq!(described(&document), routes, "what is served (right) is what crates/doors/openapi describes (left)");
 }
 
+/// Names that begin like events and are none: a request on a socket, and two objects.
+const NO_EVENTS: [&str; 3] = ["response.create", "response.compaction", "response.input_tokens"];
+
+/// The types of events in the sources of the Responses API.
+fn sent_events(folder: &Path, events: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sent_events(&path, events);
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let named = text.split("\"response.").skip(1).filter_map(|rest| rest.split_once('"')).map(|(name, _)| format!("response.{name}"));
+        events.extend(named.filter(|name| !NO_EVENTS.contains(&name.as_str())));
+    }
+}
+
+#[tokio::test]
+async fn every_event_of_a_response_is_described_and_no_other() {
+    let document = World::start().get("/openapi.json").await.expect(200);
+    let schemas = &document["components"]["schemas"];
+    let described = schemas["ResponseEvent"]["oneOf"].as_array().unwrap().iter().flat_map(|reference| {
+        let name = reference["$ref"].as_str().unwrap().rsplit('/').next().unwrap();
+        let kind = &schemas[name]["properties"]["type"];
+        let kinds = kind["enum"].as_array().cloned().unwrap_or_else(|| vec![kind["const"].clone()]);
+        kinds.into_iter().map(|kind| kind.as_str().unwrap().to_owned())
+    });
+    let mut sent = BTreeSet::new();
+    sent_events(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/responses"), &mut sent);
+    assert!(sent.len() > 20, "the sources are read: {sent:?}");
+    assert_eq!(described.collect::<BTreeSet<_>>(), sent, "what is described (left) is what is sent (right)");
+}
+
 #[tokio::test]
 async fn what_is_described_is_served_and_takes_no_other_method() {
     let world = World::start();

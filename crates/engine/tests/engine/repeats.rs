@@ -166,6 +166,23 @@ fn the_window_counts_from_the_start_and_then_the_request_is_forgotten() {
     });
 }
 
+/// Each departure of the last reader starts the join window again, so the timer of an earlier departure stops nothing.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_left_twice_has_the_whole_window_once_more() {
+    let stage = hanging().with_settings(|settings| settings.join_ms = 3_000);
+    let engine = stage.engine(1);
+    let (agent, run, reader) = create(&engine, HASH).await;
+    let unread = engine.attend(&agent, run, Unread::Stops, None);
+    drop(reader);
+    drop(unread);
+    pass_ms(2_000).await;
+    drop(engine.attend(&agent, run, Unread::Stops, None));
+    pass_ms(2_000).await;
+    assert!(!stage.run(&agent, run).await.state.has_ended(), "the window of the first departure is over");
+    pass_ms(2_000).await;
+    assert_eq!(stage.ended(&agent, run).await, "stopped: its client went away");
+}
+
 /// The open requests of lost servers are read before the first request is served, however long the store takes.
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_until_lost_requests_are_known() {
