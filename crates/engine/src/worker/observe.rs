@@ -1,7 +1,7 @@
 //! Log lines and metrics of commits, for operators: names, numbers and codes, never content.
 
 use windlass_kernel::{
-    AgentKey, CallKey, CallNumber, EndReason, Epoch, Event, OpenCall, ParkReason, Phase, Run, RunId, TaskStatus, Timestamp,
+    AgentKey, CallKey, CallNumber, EndReason, Epoch, Event, FailureCode, OpenCall, ParkReason, Phase, Run, RunId, TaskStatus, Timestamp,
 };
 use windlass_ports::{CallChange, Commit, EndedRun, Fact, StoreError, StoreFailure};
 
@@ -144,7 +144,8 @@ impl Observed<'_> {
         log_run!(warn, self, reason, resolve = RESUME, "the run is parked");
     }
 
-    fn falls_back(&self, code: &str, fallback: &str) {
+    fn falls_back(&self, code: &FailureCode, fallback: &str) {
+        let code = code.as_str();
         log_run!(warn, self, code, fallback, "the model is unavailable; the next attempt asks its fallback");
     }
 
