@@ -113,6 +113,7 @@ fn start(
         ids: Arc::new(RealIds),
         crash: CrashPoints::default(),
         settings: Settings::default(),
+        reader: Arc::new(windlass_ports::NoReader),
         meter: Arc::new(windlass_ports::NoMeter),
         life: None,
     })

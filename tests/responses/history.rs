@@ -292,6 +292,29 @@ async fn items_of_an_unknown_type_are_kept_and_not_given_to_the_model() {
     .await;
 }
 
+/// Items of earlier versions have no header, and neither have messages of one text.
+#[tokio::test]
+async fn an_item_that_was_stored_without_a_header_is_read_again() {
+    let (server, model, _tools) = server_with_model(vec![Scene::Say("ok")]).await;
+    let image = json!({ "type": "input_image", "image_url": "data:image/png;base64,aGk=", "detail": "low" });
+    let input = json!([
+        { "role": "user", "content": [{ "type": "input_text", "text": "see" }, image] },
+        { "type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}" },
+        { "type": "function_call_output", "call_id": "c1", "output": [{ "type": "input_text", "text": "forty" }] },
+        { "role": "user", "content": "go" },
+    ]);
+    let first = server.respond(Mode::Plain, with(ask(""), json!({ "input": input }))).await;
+    server.respond(Mode::Plain, after(&first, json!("on"), &[])).await;
+    assert_eq!(server.database().execute("UPDATE items SET header = NULL WHERE header IS NOT NULL"), Ok(3), "texts alone need none");
+    server.respond(Mode::Plain, after(&first, json!("and on"), &[])).await;
+    let history = |request: &Value| request["messages"].as_array().expect("a list").split_last().map(|(_, history)| history.to_vec());
+    let asked = model.asked();
+    assert_eq!(history(&asked[1]), history(&asked[2]));
+    let sent = history(&asked[1]).unwrap_or_default();
+    assert_eq!(sent[0]["content"][1]["image_url"], json!({ "url": "data:image/png;base64,aGk=", "detail": "low" }));
+    assert_eq!((&sent[2]["role"], &sent[2]["content"], &sent[3]["content"]), (&json!("tool"), &json!("forty"), &json!("go")));
+}
+
 #[tokio::test]
 async fn models_and_agents_are_listed_as_models() {
     let (server, _tools) = crate::support::scripted_with(ECHOES, "agents: { helper: { instructions: help } }").await;

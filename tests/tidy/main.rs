@@ -1,6 +1,7 @@
 //! Rules of the repository that no compiler checks.
 
 mod dependencies;
+mod formats;
 mod layout;
 mod requirements;
 mod threats;

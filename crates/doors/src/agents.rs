@@ -2,6 +2,7 @@
 
 mod actions;
 mod calls;
+mod control;
 mod enqueue;
 mod events;
 mod head;
@@ -9,6 +10,7 @@ mod inbox;
 mod report;
 mod stop;
 
+pub(crate) use control::wished_after;
 pub(crate) use head::parked;
 pub(crate) use report::STATUS_WORDS;
 

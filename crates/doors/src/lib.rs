@@ -29,6 +29,7 @@ mod shares;
 mod spelling;
 mod waiting;
 mod windlass_api;
+mod wire_reader;
 
 use std::{ops::Deref, sync::Arc};
 
@@ -55,6 +56,7 @@ pub use requests::Peer;
 #[doc(hidden)]
 pub use responses::fuzzing;
 pub use responses::{DefaultApproval, ResponsesSettings};
+pub use wire_reader::WireReader;
 
 use auth::{LoginBrake, RefusedLogins};
 use error::ApiError;

@@ -16,6 +16,7 @@ mod error;
 mod expected;
 mod failed;
 pub mod fuzzing;
+mod header;
 mod hosted;
 mod items;
 mod join;
@@ -42,6 +43,7 @@ use axum::{
 pub use approval::DefaultApproval;
 pub(crate) use error::WireError;
 pub(crate) use expected::expect_readers;
+pub(crate) use header::header;
 pub(crate) use socket::Holders;
 
 use crate::DoorState;

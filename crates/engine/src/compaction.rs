@@ -1,7 +1,10 @@
 //! The prompt of the model call that summarises a conversation, and its size.
 
 use serde_json::Value;
-use windlass_kernel::{Compaction, Manifest, Purpose, Run};
+use windlass_kernel::{
+    Compaction, Manifest, Purpose, Run,
+    header::{Content, Media, Part, Role},
+};
 use windlass_ports::{Item, ModelMessage, ModelTool};
 
 use crate::{
@@ -17,6 +20,12 @@ pub(crate) const SUMMARY_BYTES_MAX: usize = 256 << 10;
 
 /// The size at which an image or a file counts: its cost to a model has little to do with its bytes.
 const DATA_BYTES: usize = 4 << 10;
+
+/// The bytes that a message takes besides its text.
+const MESSAGE_BYTES: usize = 26;
+
+/// The bytes that a part of a message takes besides its text.
+const PART_BYTES: usize = 18;
 
 const WANTED: &str = "Stop here and sum up this conversation for whoever goes on with it without having read it. Say what is asked for and \
     which wishes and rules hold; what was done and found out, with the names, numbers, paths and exact words that matter; what was decided \
@@ -89,15 +98,6 @@ impl PromptPlan {
     }
 }
 
-/// The parameters of a call for a summary. Those for the form of the answer are left out, because they are meant for another answer.
-pub(crate) fn parameters(parameters: Option<&Value>) -> Option<Value> {
-    let mut parameters = parameters?.clone();
-    if let Some(given) = parameters.as_object_mut() {
-        given.retain(|name, _| !matches!(name.as_str(), "text" | "max_output_tokens" | "top_logprobs"));
-    }
-    Some(parameters)
-}
-
 /// The message by which a model is given a summary.
 pub(crate) fn summary_message(summary: &str) -> ModelMessage {
     ModelMessage::User(format!("{GIVEN}\n\n{summary}"))
@@ -105,15 +105,16 @@ pub(crate) fn summary_message(summary: &str) -> ModelMessage {
 
 /// Whether a message is from the system or the developer. Such a message stays valid for the whole conversation.
 pub(crate) fn is_system_message(message: &ModelMessage) -> bool {
-    let ModelMessage::UserItem(item) = message else { return false };
-    matches!(item.get("role").and_then(Value::as_str), Some("system" | "developer"))
+    matches!(message, ModelMessage::Message { role: Role::System | Role::Developer, .. })
 }
 
 /// The size of a message in bytes.
 pub(crate) fn bytes(message: &ModelMessage) -> usize {
     match message {
         ModelMessage::User(text) => text.len(),
-        ModelMessage::UserItem(item) => json_bytes(item),
+        ModelMessage::Message { content: Content::Text(text), .. } => MESSAGE_BYTES + text.len(),
+        ModelMessage::Message { content: Content::Parts(parts), .. } => MESSAGE_BYTES + parts.iter().map(part_bytes).sum::<usize>(),
+        ModelMessage::StrayOutput { item, .. } | ModelMessage::Other(item) => json_bytes(item),
         ModelMessage::Assistant { reasoning, text, calls } => {
             let reasoning_bytes: usize = reasoning.iter().map(windlass_kernel::content::Reasoning::bytes).sum();
             reasoning_bytes + text.len() + calls.iter().map(|call| call.tool.len() + call.arguments.len()).sum::<usize>()
@@ -122,20 +123,32 @@ pub(crate) fn bytes(message: &ModelMessage) -> usize {
     }
 }
 
-/// The bytes of a value, where embedded data counts less than its length.
+fn part_bytes(part: &Part<String, Value>) -> usize {
+    let size = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    PART_BYTES
+        + match part {
+            Part::Text(text) => text.len(),
+            Part::Attachment { media, json } => match media {
+                Media::Image { url, detail } => text_bytes(url.as_deref().unwrap_or_default()) + size(detail),
+                Media::File { data, url, id, name } => size(data).min(DATA_BYTES) + size(url) + size(id) + size(name),
+                Media::Refusal(text) => text.len(),
+                Media::Other => json_bytes(json),
+            },
+        }
+}
+
+/// The bytes of a text, where embedded data counts less than its length.
+fn text_bytes(text: &str) -> usize {
+    if text.starts_with("data:") { text.len().min(DATA_BYTES) } else { text.len() }
+}
+
+/// The bytes of a value of an unknown format.
 fn json_bytes(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 4,
-        Value::String(text) if text.starts_with("data:") => text.len().min(DATA_BYTES),
-        Value::String(text) => text.len(),
+        Value::String(text) => text_bytes(text),
         Value::Array(values) => values.iter().map(json_bytes).sum(),
-        Value::Object(members) => {
-            let is_data = |name: &str| matches!(name, "file_data" | "data");
-            members
-                .iter()
-                .map(|(name, value)| name.len() + json_bytes(value).min(if is_data(name) { DATA_BYTES } else { usize::MAX }))
-                .sum()
-        }
+        Value::Object(members) => members.iter().map(|(name, value)| name.len() + json_bytes(value)).sum(),
     }
 }
 
@@ -168,8 +181,13 @@ fn cut(message: ModelMessage, bytes_max: usize) -> ModelMessage {
         ModelMessage::Assistant { reasoning, text, calls } if bytes_max < text.len() => {
             ModelMessage::Assistant { reasoning, text: cut_text(text, bytes_max), calls }
         }
-        ModelMessage::UserItem(item) if bytes_max < json_bytes(&item) => ModelMessage::User(cut_text(item_text(&item), bytes_max)),
-        whole @ (ModelMessage::Assistant { .. } | ModelMessage::UserItem(_)) => whole,
+        long @ (ModelMessage::Message { .. } | ModelMessage::StrayOutput { .. } | ModelMessage::Other(_)) if bytes_max < bytes(&long) => {
+            ModelMessage::User(cut_text(text_of(long), bytes_max))
+        }
+        whole @ (ModelMessage::Assistant { .. }
+        | ModelMessage::Message { .. }
+        | ModelMessage::StrayOutput { .. }
+        | ModelMessage::Other(_)) => whole,
     }
 }
 
@@ -182,20 +200,23 @@ fn cut_text(text: String, bytes_max: usize) -> String {
     format!("{}{LEFT_OUT}{}", &text[..end], &text[start..])
 }
 
-/// The text of an item that is too long to be passed on unchanged.
-fn item_text(item: &Value) -> String {
-    match item.get("content") {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Array(parts)) => {
-            parts.iter().filter_map(|part| part.get("text").and_then(Value::as_str)).collect::<Vec<_>>().join("\n")
+/// The text of a message from outside that is too long to be passed on unchanged.
+fn text_of(message: ModelMessage) -> String {
+    match message {
+        ModelMessage::Message { content: Content::Text(text), .. } | ModelMessage::User(text) | ModelMessage::Assistant { text, .. } => {
+            text
         }
-        _ => item.to_string(),
+        ModelMessage::Message { content: Content::Parts(parts), .. } => {
+            let texts = parts.into_iter().filter_map(|part| if let Part::Text(text) = part { Some(text) } else { None });
+            texts.collect::<Vec<String>>().join("\n")
+        }
+        ModelMessage::StrayOutput { item, .. } | ModelMessage::Other(item) => item.to_string(),
+        ModelMessage::ToolResult { output, .. } => output,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
     use windlass_kernel::RequestedCall;
 
     use super::*;
@@ -243,10 +264,9 @@ mod tests {
     }
 
     #[test]
-    fn data_counts_little_and_the_summary_has_no_answer_format() {
-        let image = json!({ "role": "user", "content": [{ "type": "input_image", "image_url": format!("data:{}", "x".repeat(1 << 20)) }] });
-        assert!(bytes(&ModelMessage::UserItem(image)) < 2 * DATA_BYTES);
-        let given = json!({ "text": { "format": { "type": "json_object" } }, "max_output_tokens": 16, "temperature": 0.5 });
-        assert_eq!(parameters(Some(&given)), Some(json!({ "temperature": 0.5 })));
+    fn data_counts_little() {
+        let media = Media::Image { url: Some(format!("data:{}", "x".repeat(1 << 20))), detail: None };
+        let content = Content::Parts(vec![Part::Attachment { media, json: Value::Null }]);
+        assert!(bytes(&ModelMessage::Message { role: Role::User, content }) < 2 * DATA_BYTES);
     }
 }

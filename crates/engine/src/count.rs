@@ -2,7 +2,10 @@
 //! count.
 
 use serde_json::Value;
-use windlass_kernel::{Manifest, RequestedCall};
+use windlass_kernel::{
+    Manifest, RequestedCall,
+    header::{Content, Media, Part},
+};
 use windlass_ports::{Item, ModelEvent, ModelMessage, ModelTool};
 
 use crate::{api::EngineError, compaction::KEPT_BYTES_MAX, engine::Engine, prompt, respond::Respond};
@@ -22,10 +25,10 @@ impl Engine {
         let input = request.input.iter().map(|(kind, content)| self.item(*kind, content.clone())).collect::<Result<Vec<_>, _>>()?;
         self.check_prompt(&request.tenant, request.parent, &input).await?;
         let mut items = match request.parent {
-            Some(parent) => self.views().range_items(&request.tenant, parent).await?,
+            Some(parent) => self.inner().prompt_items(&request.tenant, parent).await?,
             None => Vec::new(),
         };
-        items.extend(input.into_iter().map(|item| Item { id: item.id, kind: item.kind, content: item.content }));
+        items.extend(input.iter().map(Item::from));
         Ok(tokens(&request.manifest, &prompt::messages(&items, &request.manifest, KEPT_BYTES_MAX), &prompt::tools(&request.manifest)))
     }
 }
@@ -35,7 +38,8 @@ pub(crate) fn tokens(manifest: &Manifest, messages: &[ModelMessage], tools: &[Mo
     let messages: u64 = messages.iter().map(message).sum();
     let tools = tools.iter().map(|tool| OVERHEAD + text(&tool.name) + text(&tool.description) + text(&tool.parameters.to_string()));
     let instructions = manifest.instructions.as_ref().map_or(0, |content| OVERHEAD + text(content));
-    let format = manifest.parameters.as_ref().map_or(0, |given| text(&schema(given)));
+    // The model reads the schema of a structured answer too.
+    let format = manifest.parameters.as_ref().and_then(|given| given.format()?.schema()).map_or(0, |schema| text(&schema.to_string()));
     messages + tools.sum::<u64>() + instructions + format
 }
 
@@ -44,17 +48,13 @@ pub(crate) fn text(content: &str) -> u64 {
     (content.len() as u64).div_ceil(BYTES_PER_TOKEN)
 }
 
-/// The JSON schema of a structured answer, which the model reads too.
-fn schema(parameters: &Value) -> String {
-    let schema = &parameters["text"]["format"]["schema"];
-    if schema.is_object() { schema.to_string() } else { String::new() }
-}
-
 fn message(message: &ModelMessage) -> u64 {
     OVERHEAD
         + match message {
             ModelMessage::User(content) => text(content),
-            ModelMessage::UserItem(item) => value(item),
+            ModelMessage::Message { content: Content::Text(content), .. } => text(content),
+            ModelMessage::Message { content: Content::Parts(parts), .. } => parts.iter().map(part).sum(),
+            ModelMessage::StrayOutput { item, .. } | ModelMessage::Other(item) => value(item),
             ModelMessage::Assistant { reasoning, text: content, calls } => {
                 let reasoning_tokens: u64 = reasoning.iter().map(|item| (item.bytes() as u64).div_ceil(BYTES_PER_TOKEN)).sum();
                 reasoning_tokens + text(content) + calls.iter().map(call).sum::<u64>()
@@ -78,20 +78,24 @@ fn call(call: &RequestedCall) -> u64 {
     OVERHEAD + text(&call.tool) + text(&call.arguments)
 }
 
-/// An estimate of the tokens of an item in the shape of the client's API. Encoded images and files do not count as text.
+fn part(part: &Part<String, Value>) -> u64 {
+    let given = |content: &Option<String>| content.as_deref().map_or(0, text);
+    match part {
+        Part::Text(content) => text(content),
+        Part::Attachment { media, json } => match media {
+            Media::Image { .. } => IMAGE,
+            // Four characters of base64 encode three bytes.
+            Media::File { data, url, id, name } => given(data) * 3 / 4 + given(url) + given(id) + given(name),
+            Media::Refusal(content) => text(content),
+            Media::Other => value(json),
+        },
+    }
+}
+
+/// An estimate of the tokens of a value of an unknown format.
 fn value(item: &Value) -> u64 {
     match item {
-        Value::Object(members) if members.get("type").and_then(Value::as_str) == Some("input_image") => IMAGE,
-        Value::Object(members) => {
-            members
-                .iter()
-                .filter(|(name, _)| !matches!(name.as_str(), "type" | "role" | "id" | "status"))
-                .map(|(name, member)| {
-                    // Four characters of base64 encode three bytes.
-                    if name == "file_data" { value(member) * 3 / 4 } else { value(member) }
-                })
-                .sum()
-        }
+        Value::Object(members) => members.values().map(value).sum(),
         Value::Array(members) => members.iter().map(value).sum(),
         Value::String(content) => text(content),
         Value::Null | Value::Bool(_) | Value::Number(_) => 1,
@@ -100,18 +104,20 @@ fn value(item: &Value) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use windlass_kernel::header::Role;
 
     use super::*;
 
     #[test]
     fn text_counts_by_its_length_and_images_do_not() {
-        let message_tokens =
-            |content: &str| message(&ModelMessage::UserItem(json!({ "type": "message", "role": "user", "content": content })));
-        assert_eq!(message_tokens("12345678"), OVERHEAD + 2);
-        assert!(message_tokens(&"x".repeat(400)) >= 100);
-        let image = |data: &str| value(&json!({ "type": "message", "content": [{ "type": "input_image", "image_url": data }] }));
+        let tokens_of = |content| message(&ModelMessage::Message { role: Role::User, content });
+        let text_tokens = |content: &str| tokens_of(Content::Text(content.to_owned()));
+        assert_eq!(text_tokens("12345678"), OVERHEAD + 2);
+        assert!(text_tokens(&"x".repeat(400)) >= 100);
+        let attached = |media| tokens_of(Content::Parts(vec![Part::Attachment { media, json: Value::Null }]));
+        let image = |data: &str| attached(Media::Image { url: Some(data.to_owned()), detail: None });
         assert_eq!(image("data:,x"), image(&"x".repeat(1 << 20)));
-        assert_eq!(value(&json!({ "type": "input_file", "file_data": "x".repeat(4_000) })), 750);
+        let file = Media::File { data: Some("x".repeat(4_000)), url: None, id: None, name: None };
+        assert_eq!(attached(file), OVERHEAD + 750);
     }
 }

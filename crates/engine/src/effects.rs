@@ -6,18 +6,18 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
-    AgentKey, BoxRange, CallKey, Epoch, FailureCause, Manifest, ModelCallId, Remote, Reply, RunId, Spent, Tenant, Timestamp, ToolChoice,
-    ToolName, ToolServer, content::Call,
+    AgentKey, BoxRange, CallKey, Epoch, FailureCause, FailureCode, Manifest, ModelCallId, Remote, Reply, RunId, Spent, Tenant, Timestamp,
+    ToolChoice, ToolName, ToolServer, content::Call, parameters::Parameters,
 };
 use windlass_ports::{Executor, Item, Model, ModelError, ModelRequest, ModelTool, Retry, StoreError, ToolCall, ToolReport, ToolServers};
 
 use crate::{
-    compaction::{self, PromptPlan, SUMMARY_BYTES_MAX},
+    compaction::{PromptPlan, SUMMARY_BYTES_MAX},
     engine::Inner,
     failover::ModelChoice,
     gather::{self, Limits, Replay, ReplyError, Streamer},
     prompt,
-    prompt_size::{PROMPT_TOO_LARGE, PromptTooLarge},
+    prompt_size::PromptTooLarge,
     stream_buffer::StreamBuffer,
     token_meter::TokenMeter,
     watched::{self, Attempt},
@@ -108,7 +108,7 @@ async fn ask(
     let model = model_of(inner, &call.agent.tenant, &call.manifest.model, call.id.attempt)?;
     if let Some((tokens, context)) = plan.excess_tokens(&call.manifest, &messages, &call.tools) {
         let message = format!("there are about {tokens} tokens to read, and {context} fit");
-        return Err(EffectError::Failed(failure("context_length_exceeded", FailureCause::TooLong, &message, Retry::Never)));
+        return Err(EffectError::Failed(failure(FailureCode::ContextLengthExceeded, FailureCause::TooLong, &message, Retry::Never)));
     }
     if plan.is_summary {
         messages = plan.summary_prompt(messages);
@@ -121,7 +121,8 @@ async fn ask(
     inner.crash.before_effect("model_call");
     meter.start(inner.clock.now());
     let parameters = match plan.is_summary {
-        true => compaction::parameters(call.manifest.parameters.as_ref()),
+        // A summary is another answer than the one that the request wants in this form.
+        true => call.manifest.parameters.as_ref().map(Parameters::without_form),
         false => call.manifest.parameters.clone(),
     };
     let request = ModelRequest {
@@ -167,7 +168,7 @@ async fn ask(
 /// Reads the items of a prompt from the store, unless they are over the limit of one prompt. In that case no content is read.
 async fn read_prompt(inner: &Inner, tenant: &Tenant, prompt: BoxRange) -> Result<Vec<Item>, ModelError> {
     match inner.stored_prompt_excess(tenant, prompt).await {
-        Ok(None) => inner.views.range_items(tenant, prompt).await.map_err(|error| unreadable(&error)),
+        Ok(None) => inner.prompt_items(tenant, prompt).await.map_err(|error| unreadable(&error)),
         Ok(Some(excess)) => Err(too_large(excess)),
         Err(error) => Err(unreadable(&error)),
     }
@@ -176,7 +177,8 @@ async fn read_prompt(inner: &Inner, tenant: &Tenant, prompt: BoxRange) -> Result
 /// The model that makes this attempt. It may have been removed from the configuration since the run started.
 fn model_of(inner: &Inner, tenant: &Tenant, name: &str, attempt: u32) -> Result<Arc<dyn Model>, EffectError<ModelError>> {
     let choice = ModelChoice::of(inner.models.as_ref(), tenant, name, attempt, inner.settings.attempts_max);
-    let gone = || EffectError::Failed(failure("unknown_model", FailureCause::Other, "the model is no longer configured", Retry::Never));
+    let gone =
+        || EffectError::Failed(failure(FailureCode::UnknownModel, FailureCause::Other, "the model is no longer configured", Retry::Never));
     choice.map(|choice| choice.model).ok_or_else(gone)
 }
 
@@ -274,18 +276,18 @@ async fn read_call(inner: &Inner, tenant: &Tenant, key: CallKey) -> Result<Bytes
 }
 
 fn unreadable(error: &StoreError) -> ModelError {
-    failure("context_unreadable", FailureCause::Other, &error.to_string(), Retry::Backoff)
+    failure(FailureCode::ContextUnreadable, FailureCause::Other, &error.to_string(), Retry::Backoff)
 }
 
 fn too_large(excess: PromptTooLarge) -> ModelError {
-    failure(PROMPT_TOO_LARGE, FailureCause::TooLong, &excess.to_string(), Retry::Never)
+    failure(FailureCode::PromptTooLarge, FailureCause::TooLong, &excess.to_string(), Retry::Never)
 }
 
 fn too_slow() -> ModelError {
     let message = "the model took too long; see limits.model_deadline, and budgets.wall_time of the agent";
-    failure("model_timeout", FailureCause::TimedOut, message, Retry::Backoff)
+    failure(FailureCode::ModelTimeout, FailureCause::TimedOut, message, Retry::Backoff)
 }
 
-fn failure(code: &str, cause: FailureCause, message: &str, retry: Retry) -> ModelError {
-    ModelError { code: code.to_owned(), cause, message: message.to_owned(), retry }
+fn failure(code: FailureCode, cause: FailureCause, message: &str, retry: Retry) -> ModelError {
+    ModelError { code, cause, message: message.to_owned(), retry }
 }

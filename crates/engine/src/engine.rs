@@ -9,8 +9,8 @@ use windlass_kernel::{
     AgentKey, BoxId, BoxRange, CallNumber, ItemId, ItemKind, NewItem, Opening, ResultField, Route, RunId, Tenant, ToolName, content,
 };
 use windlass_ports::{
-    Clock, Doorbell, Enqueued as StoreEnqueued, Ids, MessageKind, Meter, Models, NewPack, NodeId, Packed, Publisher, RequestKey, Ring,
-    RunView, Store, ToolServers, Views, codec,
+    Clock, ContentReader, Doorbell, Enqueued as StoreEnqueued, Ids, MessageKind, Meter, Models, NewPack, NodeId, Packed, Publisher,
+    RequestKey, Ring, RunView, Store, ToolServers, Views, codec,
 };
 
 use crate::{
@@ -65,6 +65,8 @@ pub struct Parts {
     pub crash: CrashPoints,
     /// The limits and times of the engine.
     pub settings: Settings,
+    /// Reads content in the formats of the APIs.
+    pub reader: Arc<dyn ContentReader>,
     /// Counts facts for metrics.
     pub meter: Arc<dyn Meter>,
     /// Ends all tasks at once when it is cancelled, as if the process had died. For simulations; a server has none.
@@ -86,6 +88,7 @@ pub(crate) struct Inner {
     pub ids: Arc<dyn Ids>,
     pub crash: CrashPoints,
     pub settings: Settings,
+    pub reader: Arc<dyn ContentReader>,
     pub meter: Arc<dyn Meter>,
     pub semaphores: FairSemaphores,
     pub workers: Workers,
@@ -129,6 +132,7 @@ impl Engine {
             tasks: Tasks::new(parts.life),
             lease: Lease::new(parts.settings.lease_ms),
             settings: parts.settings,
+            reader: parts.reader,
             meter: parts.meter,
             adopted: Adopted::default(),
             ledger: Ledger::default(),
@@ -457,7 +461,8 @@ impl Engine {
 
     pub(crate) fn item(&self, kind: ItemKind, content: bytes::Bytes) -> Result<NewItem, EngineError> {
         self.check_size(content.len())?;
-        Ok(NewItem { id: ItemId(self.inner.ids.fresh()), kind, content })
+        let header = if kind == ItemKind::Instruction { self.inner.reader.header(&content) } else { None };
+        Ok(NewItem { id: ItemId(self.inner.ids.fresh()), kind, content, header })
     }
 
     fn check_size(&self, bytes: usize) -> Result<(), EngineError> {

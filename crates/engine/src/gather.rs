@@ -4,7 +4,9 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
-use windlass_kernel::{AgentKey, ChunkLengths, Epoch, FailureCause, ModelCallId, Reply, RunId, StreamedText, content::Reasoning};
+use windlass_kernel::{
+    AgentKey, ChunkLengths, Epoch, FailureCause, FailureCode, ModelCallId, Reply, RunId, StreamedText, content::Reasoning,
+};
 use windlass_ports::{Clock, DeltaBatch, ModelError, ModelEvent, ModelStream, Retry, StoreError};
 
 use crate::{
@@ -267,7 +269,7 @@ impl AnswerBuilder {
         if self.bytes > self.limits.bytes || self.reply.calls.len() > self.limits.calls || reasoning_count > REASONING_MAX {
             let message = "the model's answer is larger than allowed".to_owned();
             return Err(ReplyError::Failed(ModelError {
-                code: "answer_too_large".into(),
+                code: FailureCode::AnswerTooLarge,
                 cause: FailureCause::BadAnswer,
                 message,
                 retry: Retry::Never,

@@ -77,7 +77,7 @@ impl JournalCache {
     /// An item that is new in this commit, or a result that was reported a moment ago.
     fn item(&self, id: ItemId, new_items: &[NewItem]) -> Option<Item> {
         if let Some(item) = new_items.iter().find(|item| item.id == id) {
-            return Some(Item { id, kind: item.kind, content: item.content.clone() });
+            return Some(Item::from(item));
         }
         self.lock().records.iter().rev().filter_map(|record| record.result.as_ref()).find(|item| item.id == id).cloned()
     }
@@ -154,7 +154,8 @@ mod tests {
     use super::*;
 
     fn heartbeat(number: u64, bytes: usize) -> JournalRecord {
-        let item = Item { id: ItemId(uuid::Uuid::nil()), kind: windlass_kernel::ItemKind::Thought, content: vec![0; bytes].into() };
+        let (id, kind, content) = (ItemId(uuid::Uuid::nil()), windlass_kernel::ItemKind::Thought, vec![0; bytes].into());
+        let item = Item { id, kind, content, header: None };
         let entry = JournalEntry { number, epoch: None, at: windlass_kernel::Timestamp(0), event: Event::Heartbeat };
         JournalRecord { entry, appended: vec![item], result: None }
     }

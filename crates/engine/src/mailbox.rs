@@ -102,7 +102,7 @@ impl Inner {
         Ok(NewReport {
             agent: result.agent.clone(),
             run: result.run,
-            content: NewItem { id: item, kind: ItemKind::Result, content: result_content(&result)? },
+            content: NewItem::own(item, ItemKind::Result, result_content(&result)?),
             message: NewMessage {
                 kind: MessageKind::ToolResult,
                 call: Some(result.call),

@@ -6,14 +6,16 @@ use serde_json::{Value, json};
 use windlass_kernel::{
     CallKey, CallNumber, ItemKind, Manifest, Remote, RequestedCall, SUBMIT_RESULT,
     content::{Call, CallResult, Deliverable, Instruction, Reasoning, Thought},
+    header::{Arguments, ItemHeader, Outcome, Output, Role},
     submit_result_schema,
 };
 use windlass_ports::{Item, ModelMessage, ModelTool};
 
 use crate::compaction;
 
-/// The messages of a context's items. An item that cannot be read is passed on as text rather than lost. After a compaction, the newest
-/// messages of users are kept beside the summary, up to `kept_bytes_max` bytes. Tools have the names that the manifest gives them.
+/// The messages of a context's items. Items from outside are read by their headers. An item that cannot be read is passed on as text rather
+/// than lost. After a compaction, the newest messages of users are kept beside the summary, up to `kept_bytes_max` bytes. Tools have the
+/// names that the manifest gives them.
 pub(crate) fn messages(items: &[Item], manifest: &Manifest, kept_bytes_max: usize) -> Vec<ModelMessage> {
     let mut prompt = Prompt::new(manifest, kept_bytes_max);
     for item in items {
@@ -101,9 +103,13 @@ impl<'a> Prompt<'a> {
         match item.kind {
             ItemKind::Instruction => match serde_json::from_slice(bytes).ok()? {
                 Instruction::Text(text) => self.other(ModelMessage::User(text)),
-                Instruction::Item(raw) => self.wire_item(serde_json::from_str(raw.get()).ok()?, served),
-                Instruction::Made { item, tool, iteration_key, model_output } => {
-                    self.add_earlier_call(&serde_json::from_str(item.get()).ok()?, &tool, iteration_key, model_output);
+                Instruction::Item(_) => self.outside_item(item.header.as_ref()?.read(bytes)?, served),
+                Instruction::Made { tool, iteration_key, model_output, .. } => {
+                    if let ItemHeader::ServerCall { id, arguments, outcome, .. } = item.header.as_ref()?.read(bytes)? {
+                        let requested = requested(id, tool, arguments.unwrap_or_default());
+                        let output = model_output.or_else(|| outcome.map(outcome_text));
+                        self.add_earlier_call(requested, iteration_key, output);
+                    }
                 }
                 Instruction::Aside(_) => {}
                 Instruction::Compaction { summary, .. } => self.turn(Turn::Summary(summary)),
@@ -128,61 +134,64 @@ impl<'a> Prompt<'a> {
         Some(())
     }
 
-    /// An item in the shape of the client's API. Calls and their outputs become calls and results of the prompt.
-    fn wire_item(&mut self, item: Value, served: Option<usize>) {
-        let text = |key: &str| item.get(key).and_then(Value::as_str);
-        match text("type") {
-            Some("function_call" | "custom_tool_call") => {
-                let (Some(id), Some(tool)) = (text("call_id"), text("name")) else { return self.other(ModelMessage::UserItem(item)) };
-                // A tool with free-text input is offered to models with that text as its one argument.
-                let wrapped = text("input").map(|input| json!({ "input": input }).to_string());
-                let arguments = text("arguments").or(wrapped.as_deref()).unwrap_or_default();
-                let (id, requested) = (id.to_owned(), requested(id, tool, arguments));
-                let position = self.call(requested);
+    /// An item from outside. Calls and their outputs become calls and results of the prompt.
+    fn outside_item(&mut self, item: ItemHeader<String, Value>, served: Option<usize>) {
+        match item {
+            ItemHeader::Call { id, tool, arguments } => {
+                let arguments = match arguments {
+                    Some(Arguments::Json(arguments)) => arguments,
+                    Some(Arguments::Text(name, text)) => json!({ name: text }).to_string(),
+                    None => String::new(),
+                };
+                let position = self.call(requested(id.clone(), tool, arguments));
                 self.named.insert(id, position);
             }
-            Some("function_call_output" | "custom_tool_call_output") => {
-                let position = text("call_id").and_then(|id| self.answered(id));
-                match (position, item.get("output")) {
-                    (Some(position), Some(output)) => self.answer(position, wire_text(output)),
-                    _ => self.other(ModelMessage::UserItem(item)),
+            ItemHeader::Result { call, output, item } => {
+                let output = match output {
+                    Output::Texts(texts) => texts.join("\n"),
+                    Output::Json(json) => json.to_string(),
+                };
+                match self.answered(&call) {
+                    Some(position) => self.answer(position, output),
+                    None => self.other(ModelMessage::StrayOutput { call, output, item }),
                 }
             }
-            Some("mcp_call") => {
-                let Some(name) = text("name") else { return };
-                let tool = self.known_as(text("server_label").unwrap_or_default(), name);
+            ItemHeader::ServerCall { id, server, tool, arguments, outcome } => {
+                let tool = self.known_as(&server.unwrap_or_default(), &tool.unwrap_or_default());
+                let requested = requested(id, tool, arguments.unwrap_or_default());
                 // The iteration of the call is unknown: adjacent calls are taken to belong to the same one.
-                self.served = self.served_call(&item, &tool, None, served);
+                self.served = Some(self.served_call(requested, outcome.map(outcome_text), served));
             }
-            Some("reasoning") => self.pending_reasoning.extend(reasoning_of(&item)),
-            Some("message") | None => match assistant_text(&item) {
-                Some(text) => self.add_text(text),
-                None => self.other(ModelMessage::UserItem(item)),
-            },
-            Some(_) => self.other(ModelMessage::UserItem(item)),
+            ItemHeader::Reasoning { provider, summary, sealed } => {
+                self.pending_reasoning.push(Reasoning { provider, summary, text: String::new(), sealed: Some(sealed) });
+            }
+            ItemHeader::Message { role, content } => {
+                let own_text = if role == Role::Assistant { content.texts().map(|texts| texts.concat()) } else { None };
+                match own_text {
+                    Some(text) => self.add_text(text),
+                    None => self.other(ModelMessage::Message { role, content }),
+                }
+            }
+            ItemHeader::Hidden => {}
+            ItemHeader::Other(item) => self.other(ModelMessage::Other(item)),
         }
     }
 
     /// Adds a call that an earlier run made to the turn of its iteration, whatever items are between them.
-    fn add_earlier_call(&mut self, item: &Value, tool: &str, iteration: String, output: Option<String>) {
+    fn add_earlier_call(&mut self, requested: RequestedCall, iteration: String, output: Option<String>) {
         let beside = self.turn_of_iteration.get(&iteration).copied();
-        if let Some(turn) = self.served_call(item, tool, output, beside) {
-            self.turn_of_iteration.insert(iteration, turn);
-        }
+        let turn = self.served_call(requested, output, beside);
+        self.turn_of_iteration.insert(iteration, turn);
     }
 
     /// Adds a call and its result at once, to the turn `beside` if it is given. Returns the turn.
-    fn served_call(&mut self, item: &Value, tool: &str, known_output: Option<String>, beside: Option<usize>) -> Option<usize> {
-        let text = |key: &str| item.get(key).and_then(Value::as_str);
-        let item_output = || text("error").map(|error| format!("error: {error}")).or_else(|| text("output").map(str::to_owned));
-        let output = known_output.or_else(item_output).unwrap_or_else(|| NO_OUTPUT.to_owned());
-        let requested = requested(text("id")?, tool, text("arguments").unwrap_or_default());
+    fn served_call(&mut self, requested: RequestedCall, output: Option<String>, beside: Option<usize>) -> usize {
         let position = match beside {
             Some(turn) => self.call_in(turn, requested),
             None => self.call(requested),
         };
-        self.answer(position, output);
-        Some(position.turn)
+        self.answer(position, output.unwrap_or_else(|| NO_OUTPUT.to_owned()));
+        position.turn
     }
 
     /// The name by which the run's model knows a server's tool.
@@ -294,47 +303,19 @@ impl<'a> Prompt<'a> {
     }
 }
 
-/// A reasoning item that a client sends back. The provider's name is the prefix of the encrypted content.
-fn reasoning_of(item: &Value) -> Option<Reasoning> {
-    let (provider, sealed) = item.get("encrypted_content")?.as_str()?.split_once(':')?;
-    let parts = item.get("summary").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let summary = parts.iter().filter_map(|part| part.get("text")?.as_str().map(str::to_owned)).collect();
-    Some(Reasoning { provider: provider.to_owned(), summary, text: String::new(), sealed: Some(sealed.to_owned()) })
+fn requested(id: String, tool: String, arguments: String) -> RequestedCall {
+    RequestedCall { provider_id: id, tool, arguments }
 }
 
-fn requested(id: &str, tool: &str, arguments: &str) -> RequestedCall {
-    RequestedCall { provider_id: id.to_owned(), tool: tool.to_owned(), arguments: arguments.to_owned() }
+/// The output that models read of a server's call.
+fn outcome_text(outcome: Outcome<String>) -> String {
+    match outcome {
+        Outcome::Output(output) => output,
+        Outcome::Error(error) => format!("error: {error}"),
+    }
 }
 
 fn result(call: &RequestedCall, output: Option<String>) -> ModelMessage {
     let output = output.unwrap_or_else(|| NO_OUTPUT.to_owned());
     ModelMessage::ToolResult { provider_id: call.provider_id.clone(), tool: call.tool.clone(), output }
-}
-
-/// The text of an assistant's message that consists of text only.
-fn assistant_text(item: &Value) -> Option<String> {
-    if item.get("role")?.as_str()? != "assistant" {
-        return None;
-    }
-    match item.get("content")? {
-        Value::String(text) => Some(text.clone()),
-        Value::Array(parts) => parts.iter().map(part_text).collect::<Option<Vec<&str>>>().map(|texts| texts.concat()),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
-    }
-}
-
-fn part_text(part: &Value) -> Option<&str> {
-    part.get("text").or_else(|| part.get("refusal"))?.as_str()
-}
-
-/// The output of a call as a client sends it: a text, or parts, whose texts are joined if there are only texts.
-fn wire_text(output: &Value) -> String {
-    match output {
-        Value::String(text) => text.clone(),
-        Value::Array(parts) => {
-            let texts: Option<Vec<&str>> = parts.iter().map(part_text).collect();
-            texts.map_or_else(|| output.to_string(), |texts| texts.join("\n"))
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => output.to_string(),
-    }
 }

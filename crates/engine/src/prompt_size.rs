@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use windlass_kernel::{BoxRange, NewItem, Tenant};
+use windlass_kernel::{BoxRange, ItemKind, NewItem, Tenant};
 use windlass_ports::{ContextSize, Item, StoreError};
 
 use crate::{
@@ -13,7 +13,8 @@ use crate::{
     engine::{Engine, Inner},
 };
 
-/// The code of a model call that was not made, and of a request that was refused, because its prompt is over the limit.
+/// The code of a request that was refused because its prompt is over the limit: the spelling of `FailureCode::PromptTooLarge`, which a model
+/// call gets for the same reason.
 pub const PROMPT_TOO_LARGE: &str = "prompt_too_large";
 
 /// A prompt that is over `limits.prompt_bytes`.
@@ -55,6 +56,15 @@ impl Engine {
 }
 
 impl Inner {
+    /// The items of a prompt, with their headers. The API reads an item again that was stored without a header.
+    pub(crate) async fn prompt_items(&self, tenant: &Tenant, prompt: BoxRange) -> Result<Vec<Item>, StoreError> {
+        let mut items = self.views.range_items(tenant, prompt).await?;
+        for item in items.iter_mut().filter(|item| item.kind == ItemKind::Instruction && item.header.is_none()) {
+            item.header = self.reader.header(&item.content);
+        }
+        Ok(items)
+    }
+
     /// The excess of a stored prompt over the limit, if there is one.
     pub(crate) async fn stored_prompt_excess(&self, tenant: &Tenant, prompt: BoxRange) -> Result<Option<PromptTooLarge>, StoreError> {
         let size = self.views.range_size(tenant, prompt).await?;

@@ -1,6 +1,6 @@
 //! Log lines and metrics of model calls, for operators.
 
-use windlass_kernel::{AgentKey, Epoch, ModelCallId, Reply, RunId, Spent, Tenant};
+use windlass_kernel::{AgentKey, Epoch, FailureCode, ModelCallId, Reply, RunId, Spent, Tenant};
 use windlass_ports::{Fact, Model, ModelCalled, ModelError};
 
 use crate::{engine::Inner, fair_semaphore::Permit, token_meter::TokenMeter, worker_message::EffectError};
@@ -19,16 +19,17 @@ impl Attempt {
         let (failure, usage) = match outcome {
             Ok(reply) => (None, reply.usage),
             Err(EffectError::NotStarted) => return,
-            Err(EffectError::Failed(error)) => (Some((error.code.as_str(), error.message.as_str())), spent.usage),
-            Err(EffectError::Panicked) => (Some(("panicked", "the code that calls the model panicked")), spent.usage),
+            Err(EffectError::Failed(error)) => (Some((error.code.clone(), error.message.as_str())), spent.usage),
+            Err(EffectError::Panicked) => (Some((FailureCode::Panicked, "the code that calls the model panicked")), spent.usage),
             Err(EffectError::ReplayMismatch) => {
-                (Some(("diverged", "the reply does not begin with the text that was streamed before")), spent.usage)
+                (Some((FailureCode::Diverged, "the reply does not begin with the text that was streamed before")), spent.usage)
             }
         };
         let ms = meter.started().map(|started| inner.clock.now().0.saturating_sub(started.0).max(0).unsigned_abs());
-        let (agent, code, first_token_ms) = (&self.agent.agent, failure.map(|(code, _)| code), meter.first_token_ms());
+        let (agent, code, first_token_ms) = (&self.agent.agent, failure.as_ref().map(|(code, _)| code), meter.first_token_ms());
         inner.meter.record(Fact::ModelCalled(ModelCalled { model, agent, code, ms, first_token_ms, usage }));
-        if let Some((code, reason)) = failure {
+        if let Some((code, reason)) = &failure {
+            let code = code.as_str();
             let Attempt { agent: AgentKey { tenant, agent }, run, epoch, id } = self;
             let ModelCallId { iteration, attempt, .. } = *id;
             let (epoch, node) = (epoch.0, inner.node.0);

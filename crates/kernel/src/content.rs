@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
-use crate::{event::TaskStatus, ids::CallNumber, ids::ItemId, input::RequestedCall, manifest::AfterExecution, manifest::ResultField};
+use crate::{event::TaskStatus, ids::CallNumber, ids::ItemId, input::RequestedCall, manifest::ResultField};
 
 /// The kind of an item. The names are those of the agents API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ impl ItemKind {
 pub enum Instruction<'a> {
     /// Plain text.
     Text(String),
-    /// Any other item, byte for byte as it came.
+    /// An item in the format of the client's API, byte for byte as it came. Its header says what it is.
     #[serde(borrow)]
     Item(&'a RawValue),
     /// An item that no model can read. It is kept byte for byte, and is part of no prompt.
@@ -72,7 +72,7 @@ pub enum Instruction<'a> {
         /// The text of the summary.
         summary: String,
     },
-    /// A call that an earlier run made, as its client sends it back.
+    /// A call that an earlier run made, as its client sends it back. Its header says which.
     Made {
         /// The caller's item, byte for byte as it came.
         #[serde(borrow)]
@@ -268,32 +268,6 @@ pub fn thought(text: String) -> Bytes {
 /// Encodes reasoning.
 pub fn reasoning(reasoning: Vec<Reasoning>) -> Bytes {
     encode(&Thought { text: String::new(), reasoning })
-}
-
-/// What the result itself asks to follow: `result.__cg_control.after_execution`, if it is there and valid.
-pub fn wished_after(result: &RawValue) -> Option<AfterExecution> {
-    #[derive(Deserialize)]
-    struct Wish<'a> {
-        #[serde(rename = "__cg_control", borrow, default)]
-        control: Option<&'a RawValue>,
-    }
-    #[derive(Deserialize)]
-    struct Control {
-        after_execution: String,
-    }
-    let wish: Wish<'_> = object(result)?;
-    let control: Control = object(wish.control?)?;
-    match control.after_execution.as_str() {
-        "suspend" => Some(AfterExecution::Suspend),
-        "terminate" => Some(AfterExecution::Terminate),
-        _ => None,
-    }
-}
-
-/// Reads a JSON object. An array is refused, though serde would read its elements as fields.
-fn object<'a, T: Deserialize<'a>>(value: &'a RawValue) -> Option<T> {
-    let text = value.get().trim_start();
-    text.starts_with('{').then(|| serde_json::from_str(text).ok()).flatten()
 }
 
 /// Serialises content of the engine's own shapes.

@@ -8,7 +8,7 @@ use crate::{
     budget::{Breach, BudgetKind, Usage, is_zero},
     chunks::ChunkLengths,
     facts::{CallerSpan, ReplyFacts},
-    failure::FailureCause,
+    failure::{FailureCause, FailureCode},
     ids::{CallNumber, ItemId, Timestamp},
     input::Finish,
     interrupt::{Interrupt, Verdict},
@@ -84,7 +84,7 @@ pub enum Event {
     /// An attempt of the model call failed. Another one is outstanding unless it would be of no use.
     AttemptFailed {
         /// The error code.
-        code: String,
+        code: FailureCode,
         /// The cause, as far as APIs distinguish causes.
         #[serde(default, skip_serializing_if = "FailureCause::is_other")]
         cause: FailureCause,
@@ -335,7 +335,7 @@ pub enum EndReason {
     /// A budget was used up.
     Budget(BudgetKind),
     /// The model could not be called. The text is the error code.
-    ModelFailed(String),
+    ModelFailed(FailureCode),
     /// A client or a person stopped it.
     Stopped,
     /// Its stored rows could not be read, and a person gave it up.

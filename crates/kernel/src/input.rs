@@ -11,7 +11,8 @@ use crate::{
     content::Reasoning,
     event::{InputKind, TaskStatus},
     facts::ReplyFacts,
-    failure::FailureCause,
+    failure::{FailureCause, FailureCode},
+    header::ItemHeader,
     ids::{CallNumber, ItemId, Timestamp},
     manifest::AfterExecution,
 };
@@ -210,7 +211,7 @@ pub struct RequestedCall {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
     /// A code for programs.
-    pub code: String,
+    pub code: FailureCode,
     /// The cause, as far as APIs distinguish causes.
     pub cause: FailureCause,
     /// A sentence for people.
@@ -300,4 +301,13 @@ pub struct NewItem {
     pub kind: crate::content::ItemKind,
     /// The content: JSON. Bytes from outside are kept unchanged.
     pub content: Bytes,
+    /// What the item is, if its content has the format of an API.
+    pub header: Option<ItemHeader>,
+}
+
+impl NewItem {
+    /// An item with content of the engine's own shape, which needs no header.
+    pub fn own(id: ItemId, kind: crate::content::ItemKind, content: Bytes) -> Self {
+        NewItem { id, kind, content, header: None }
+    }
 }

@@ -13,12 +13,14 @@ pub mod content;
 mod event;
 mod facts;
 mod failure;
+pub mod header;
 mod ids;
 mod input;
 mod interrupt;
 mod ledger;
 mod manifest;
 mod outstanding;
+pub mod parameters;
 mod policy;
 mod run;
 mod step;
@@ -30,7 +32,7 @@ pub use chunks::ChunkLengths;
 pub use content::ItemKind;
 pub use event::{EndReason, Event, IgnoreReason, InputKind, TaskStatus};
 pub use facts::{CallerSpan, ReplyFacts, SpanId};
-pub use failure::FailureCause;
+pub use failure::{FailureCause, FailureCode};
 pub use ids::{
     AgentIdentity, AgentKey, AgentName, BadId, BoxId, CallKey, CallNumber, ConversationId, Epoch, ItemId, RunId, Seq, Tenant, Timestamp,
     ToolName,

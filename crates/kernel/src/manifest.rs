@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{budget::Budgets, ids::ToolName, interrupt::Gate, run::is_false};
+use crate::{budget::Budgets, ids::ToolName, interrupt::Gate, parameters::Parameters, run::is_false};
 
 /// What a run may do, and what its model is given. Stored once per distinct content.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,9 +41,9 @@ pub struct Manifest {
     /// Tool servers whose tools the run may call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<ToolServer>,
-    /// Sampling and format parameters for the model: an object in the shape of the Responses API, which a provider translates to its own.
+    /// Sampling and format parameters for the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parameters: Option<Value>,
+    pub parameters: Option<Parameters>,
     /// The tools as the request declared them, so that an answer can repeat them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub declared: Vec<Value>,

@@ -34,6 +34,7 @@ use crate::{
     chunks::ChunkLengths,
     content::{self, ItemKind, Reasoning},
     event::{EndReason, Event, IgnoreReason, TaskStatus},
+    failure::FailureCode,
     ids::{CallNumber, ItemId, Timestamp},
     input::{Failure, Input, NewItem, Opening, Reply, Report, RequestedCall, StreamedText},
     interrupt::{Cause, Interrupt},
@@ -166,7 +167,7 @@ impl<'a, 'm> Draft<'a, 'm> {
 
     fn new_item(&mut self, kind: ItemKind, content: bytes::Bytes) -> ItemId {
         let id = (self.moment.fresh)();
-        self.made.items.push(NewItem { id, kind, content });
+        self.made.items.push(NewItem::own(id, kind, content));
         id
     }
 
@@ -226,7 +227,7 @@ impl<'a, 'm> Draft<'a, 'm> {
 
     fn start_action(&mut self, requested: RequestedCall) {
         let Some(tool) = self.manifest.tool(&requested.tool) else {
-            let reason = EndReason::ModelFailed("unknown_tool".into());
+            let reason = EndReason::ModelFailed(FailureCode::UnknownTool);
             return self.end(Ending { status: TaskStatus::Failed, reason, deliverable: Delivery::Text("the tool is gone".into()) });
         };
         let call = self.open_call(CallNumber(1), tool);

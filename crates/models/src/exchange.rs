@@ -8,7 +8,7 @@ use reqwest::{RequestBuilder, Response, header::CONTENT_TYPE};
 use serde_json::Value;
 use sse_stream::{Sse, SseByteStream};
 use tokio::time::{Instant, timeout};
-use windlass_kernel::Usage;
+use windlass_kernel::{FailureCode, Usage};
 use windlass_ports::{ModelError, ModelEvent, ModelStream};
 
 use crate::{
@@ -175,7 +175,7 @@ impl<A: Answer> Exchange<A> {
             Ok(None) => return Err(self.upstream.cut("the stream ended before the answer did")),
             Ok(Some(Err(error))) => {
                 let error = self.upstream.broken(error);
-                return if finished && error.code == "stream_cut" { self.end() } else { Err(error) };
+                return if finished && error.code == FailureCode::StreamCut { self.end() } else { Err(error) };
             }
         };
         self.has_event = true;

@@ -1,6 +1,6 @@
 //! The mapping of failures to error codes, and to whether a retry may help.
 
-use windlass_kernel::FailureCause;
+use windlass_kernel::{FailureCause, FailureCode};
 use windlass_ports::{ModelError, Retry};
 
 use crate::limits::{MESSAGE_CHARS_MAX, RETRY_AFTER_MS_MAX};
@@ -9,48 +9,48 @@ use crate::limits::{MESSAGE_CHARS_MAX, RETRY_AFTER_MS_MAX};
 pub(crate) fn from_status(status: u16, message: String, retry_after_ms: Option<u64>) -> ModelError {
     let pause = retry_after_ms.map_or(Retry::Backoff, |ms| Retry::AfterMs(ms.min(RETRY_AFTER_MS_MAX)));
     let (code, retry) = match status {
-        429 => ("rate_limited", pause),
-        503 | 529 => ("overloaded", pause),
-        408 | 409 | 500..=599 => ("upstream_error", pause),
-        401 | 403 => ("upstream_unauthorized", Retry::Never),
-        _ => ("refused", Retry::Never),
+        429 => (FailureCode::RateLimited, pause),
+        503 | 529 => (FailureCode::Overloaded, pause),
+        408 | 409 | 500..=599 => (FailureCode::UpstreamError, pause),
+        401 | 403 => (FailureCode::UpstreamUnauthorized, Retry::Never),
+        _ => (FailureCode::Refused, Retry::Never),
     };
     failure(code, FailureCause::Status(status), message, retry)
 }
 
 /// The stream ended before the answer was complete.
 pub(crate) fn stream_cut(message: impl Into<String>) -> ModelError {
-    failure("stream_cut", FailureCause::BadAnswer, message, Retry::Backoff)
+    failure(FailureCode::StreamCut, FailureCause::BadAnswer, message, Retry::Backoff)
 }
 
 /// The first event did not arrive in time.
 pub(crate) fn first_byte_late(message: impl Into<String>) -> ModelError {
-    failure("model_timeout", FailureCause::TimedOut, message, Retry::Backoff)
+    failure(FailureCode::ModelTimeout, FailureCause::TimedOut, message, Retry::Backoff)
 }
 
 /// No event arrived for too long in the middle of an answer.
 pub(crate) fn stream_stalled(message: impl Into<String>) -> ModelError {
-    failure("stream_stalled", FailureCause::TimedOut, message, Retry::Backoff)
+    failure(FailureCode::StreamStalled, FailureCause::TimedOut, message, Retry::Backoff)
 }
 
 /// The request could not be sent.
 pub(crate) fn unreachable(message: impl Into<String>) -> ModelError {
-    failure("upstream_unreachable", FailureCause::Unreachable, message, Retry::Backoff)
+    failure(FailureCode::UpstreamUnreachable, FailureCause::Unreachable, message, Retry::Backoff)
 }
 
 /// The answer violates the protocol.
 pub(crate) fn garbage(message: impl Into<String>) -> ModelError {
-    failure("upstream_garbage", FailureCause::BadAnswer, message, Retry::Backoff)
+    failure(FailureCode::UpstreamGarbage, FailureCause::BadAnswer, message, Retry::Backoff)
 }
 
 /// The answer exceeds a size limit. It is not retried, because the same request would most likely give as much again.
 pub(crate) fn too_large(message: impl Into<String>) -> ModelError {
-    failure("answer_too_large", FailureCause::BadAnswer, message, Retry::Never)
+    failure(FailureCode::AnswerTooLarge, FailureCause::BadAnswer, message, Retry::Never)
 }
 
 /// Any other failure.
-pub(crate) fn failure(code: &str, cause: FailureCause, message: impl Into<String>, retry: Retry) -> ModelError {
-    ModelError { code: code.to_owned(), cause, message: message.into(), retry }
+pub(crate) fn failure(code: FailureCode, cause: FailureCause, message: impl Into<String>, retry: Retry) -> ModelError {
+    ModelError { code, cause, message: message.into(), retry }
 }
 
 /// A provider's message, prepared for display: on one line, shortened, and without the `secrets` that it may repeat.
@@ -72,7 +72,7 @@ mod tests {
             let error = from_status(status, String::new(), after);
             (error.code, error.retry)
         };
-        let expected = |code: &str, retry| (code.to_owned(), retry);
+        let expected = |code: &str, retry| (FailureCode::from(code), retry);
         assert_eq!(mapped(429, None), expected("rate_limited", Retry::Backoff));
         assert_eq!(mapped(429, Some(7)), expected("rate_limited", Retry::AfterMs(7)));
         assert_eq!(mapped(429, Some(u64::MAX)), expected("rate_limited", Retry::AfterMs(RETRY_AFTER_MS_MAX)));

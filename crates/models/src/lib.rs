@@ -12,11 +12,12 @@ mod anthropic;
 mod arguments;
 mod cap;
 mod content_budget;
+mod conversation;
 mod exchange;
 mod failure;
 #[doc(hidden)]
 pub mod fuzzing;
-mod item;
+
 pub mod limits;
 mod name;
 mod openai_chat;

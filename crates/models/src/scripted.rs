@@ -58,7 +58,7 @@ use windlass_ports::{Model, ModelRequest, ModelStream};
 
 use self::script::Script;
 pub use self::script::ScriptError;
-use crate::{item::ConversationEnd, limits::SCRIPTED_CONCURRENCY};
+use crate::{conversation::ConversationEnd, limits::SCRIPTED_CONCURRENCY};
 
 /// A model that needs no network.
 #[derive(Clone, Debug)]

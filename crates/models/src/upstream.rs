@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use reqwest::Response;
 use serde_json::Value;
 use tokio::time::timeout;
-use windlass_kernel::FailureCause;
+use windlass_kernel::{FailureCause, FailureCode};
 use windlass_ports::{ModelError, Retry};
 
 use crate::{cap::Broken, failure, limits::ERROR_BODY_BYTES_MAX, retry_after};
@@ -117,7 +117,7 @@ impl Upstream {
         let message = format!("{} broke off: {text}", self.place());
         let mapped = match status_of(error) {
             Some(status) => failure::from_status(status, format!("{message}{}", self.advice(status)), None),
-            None => failure::failure("upstream_error", FailureCause::BadAnswer, message, Retry::Backoff),
+            None => failure::failure(FailureCode::UpstreamError, FailureCause::BadAnswer, message, Retry::Backoff),
         };
         named(mapped, error, &text)
     }
@@ -170,11 +170,11 @@ fn named(mapped: ModelError, error: &Value, text: &str) -> ModelError {
         || text.starts_with("prompt is too long")
         || text.contains("maximum context length");
     let code = match () {
-        () if mapped.retry == Retry::Never && is_too_long => "context_length_exceeded",
-        () if mapped.code == "rate_limited" && is_code("insufficient_quota") => "insufficient_quota",
+        () if mapped.retry == Retry::Never && is_too_long => FailureCode::ContextLengthExceeded,
+        () if mapped.code == FailureCode::RateLimited && is_code("insufficient_quota") => FailureCode::InsufficientQuota,
         () => return mapped,
     };
-    ModelError { code: code.to_owned(), ..mapped }
+    ModelError { code, ..mapped }
 }
 
 /// The message in an error's JSON, wherever this provider has it.
@@ -201,7 +201,7 @@ mod tests {
 
     use super::*;
 
-    fn mapped(error: Value) -> (String, Retry) {
+    fn mapped(error: Value) -> (FailureCode, Retry) {
         let (name, url) = ("p".to_owned(), "http://h/v1".to_owned());
         let upstream = Upstream { name, url, setting: None, first_byte: Duration::ZERO, idle: Duration::ZERO, secrets: Vec::new() };
         let error = upstream.error_object(&error);
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn an_error_in_an_answer_keeps_its_meaning() {
-        let expected = |code: &str, retry| (code.to_owned(), retry);
+        let expected = |code: &str, retry| (FailureCode::from(code), retry);
         for (error, code) in [
             (json!({"code": "rate_limit_exceeded"}), "rate_limited"),
             (json!({"type": "overloaded_error", "message": "Overloaded"}), "overloaded"),

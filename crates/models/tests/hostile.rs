@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::{Ending, Play, Protocol, Server, collect, config, request, serve};
-use windlass_kernel::FailureCause;
+use windlass_kernel::{FailureCause, FailureCode};
 use windlass_models::limits::{CALLS_MAX, CONTENT_BYTES_MAX, EVENT_BYTES_MAX};
 use windlass_ports::{ModelError, ModelEvent, Retry};
 
@@ -226,7 +226,7 @@ async fn silence_is_not_waited_out() {
         let mut config = config(&server);
         config.idle_timeout_ms = 200;
         let (_, error) = collect(&*protocol.model(config), request("hi")).await;
-        assert_eq!(error.map(|error| error.code).as_deref(), Some("stream_stalled"), "{protocol:?}");
+        assert_eq!(error.map(|error| error.code), Some(FailureCode::StreamStalled), "{protocol:?}");
     }
 }
 
@@ -293,6 +293,6 @@ async fn a_status_keeps_its_meaning_and_messages_have_no_secrets() {
             assert_eq!((error.code.as_str(), error.cause), (code, FailureCause::Status(status)), "{protocol:?}");
         }
         let quota = json!({"error": {"code": "insufficient_quota", "message": "no money"}}).to_string();
-        assert_eq!(failure(protocol, Play::json(429, quota)).await.code, "insufficient_quota");
+        assert_eq!(failure(protocol, Play::json(429, quota)).await.code, FailureCode::InsufficientQuota);
     }
 }

@@ -76,7 +76,7 @@ async fn parameters_are_translated() {
     request.one_call = true;
     let schema = json!({"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": true});
     let parameters = json!({"temperature": 0.5, "max_output_tokens": 99, "reasoning": {"effort": "low"}, "text": {"format": schema}});
-    request.parameters = Some(parameters.into());
+    request.parameters = serde_json::from_value(parameters).map(std::sync::Arc::new).ok();
     collect(&model, request).await;
     server.gone.recv().await;
     let got = server.got.lock().unwrap();

@@ -6,6 +6,7 @@ mod support;
 
 use serde_json::json;
 use support::{Ending, Play, collect, config, outcome, request, serve, text, without_address};
+use windlass_kernel::FailureCode;
 use windlass_models::{
     OpenAiChat, RemoteConfig,
     limits::{ANSWER_BYTES_MAX, CALLS_MAX, CONTENT_BYTES_MAX, EVENT_BYTES_MAX, MESSAGE_CHARS_MAX},
@@ -20,13 +21,13 @@ async fn failure(play: Play) -> ModelError {
     outcome(play).await.1.expect("the call fails")
 }
 
-async fn code_and_retry(play: Play) -> (String, Retry) {
+async fn code_and_retry(play: Play) -> (FailureCode, Retry) {
     let error = failure(play).await;
     (error.code, error.retry)
 }
 
-fn expected(code: &str, retry: Retry) -> (String, Retry) {
-    (code.to_owned(), retry)
+fn expected(code: &str, retry: Retry) -> (FailureCode, Retry) {
+    (code.into(), retry)
 }
 
 /// An error answer in the protocol's own shape.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use support::{call, collect, request, text, usage};
-use windlass_kernel::FailureCause;
+use windlass_kernel::{FailureCause, FailureCode};
 use windlass_models::{ScriptError, Scripted, limits::SCRIPTED_CONCURRENCY};
 use windlass_ports::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelTool, Retry};
 
@@ -147,7 +147,7 @@ async fn a_cut_comes_in_the_middle_and_no_call_follows_it() {
     // The first attempt fails, the next is cut, and the last answers.
     let both = scripted("laps: [{ text: abc, chunk: 1, fail: { code: 500, times: 1 }, cut_after: { chunks: 2, times: 2 } }]");
     let codes = [failure(&both, at("x", 1, 1)).await, failure(&both, at("x", 1, 2)).await].map(|error| error.unwrap().code);
-    assert_eq!(codes, ["upstream_error", "stream_cut"]);
+    assert_eq!(codes, [FailureCode::UpstreamError, FailureCode::StreamCut]);
     assert_eq!(text_of_reply(&both, at("x", 1, 3)).await, "abc");
 }
 
@@ -205,7 +205,7 @@ async fn keywords_ask_for_faults() {
     let model = Scripted::by_words("offline").with_concurrency(2);
     assert_eq!(model.concurrency(), 2);
     let input = "fail 503, please";
-    assert_eq!(failure(&model, at(input, 1, 1)).await.unwrap().code, "overloaded");
+    assert_eq!(failure(&model, at(input, 1, 1)).await.unwrap().code, FailureCode::Overloaded);
     assert_eq!(text_of_reply(&model, at(input, 1, 2)).await, "You said: fail 503, please");
     let (events, error) = collect(&model, at("a sentence of some length: cut after 1", 1, 1)).await;
     assert_eq!((events.len(), error.unwrap().code.as_str()), (1, "stream_cut"));

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use windlass_kernel::{Event, Manifest, Run, Tenant};
+use windlass_kernel::{Event, Manifest, Run, Tenant, header::ItemHeader};
 
 use crate::{
     request::PinnedManifest,
@@ -71,6 +71,17 @@ pub fn decode_manifest(body: &[u8]) -> Result<Manifest, StoreError> {
     Ok(manifest)
 }
 
+/// Encodes the header of an item. `None` if the item has no header, or one that is not worth its bytes.
+pub fn encode_header(header: Option<&ItemHeader>) -> Option<Vec<u8>> {
+    let header = header.filter(|header| !header.is_plain_message())?;
+    Some(serde_json::to_vec(header).expect("a header has string keys and no failing serialiser"))
+}
+
+/// Decodes what `encode_header` made. `None` if it cannot be read, as that of a later version may be: then the content is read again.
+pub fn decode_header(header: &[u8]) -> Option<ItemHeader> {
+    serde_json::from_slice(header).ok()
+}
+
 /// The hash by which the content of an item is checked when it is read: the first half of its SHA-256.
 pub fn content_hash(content: &[u8]) -> [u8; 16] {
     let whole: [u8; 32] = Sha256::digest(content).into();
@@ -101,7 +112,10 @@ fn check_version(what: &str, version: u16) -> Result<(), StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use windlass_kernel::{CallNumber, CallerSpan, Event, IgnoreReason, InputKind, Purpose, ReplyFacts, SpanId, Timestamp, Usage};
+    use windlass_kernel::{
+        CallNumber, CallerSpan, Event, IgnoreReason, InputKind, Purpose, ReplyFacts, SpanId, Timestamp, Usage,
+        header::{Content, Part, Role, Span},
+    };
 
     use super::*;
 
@@ -169,6 +183,17 @@ mod tests {
         let all = [hash("acme", "order 7"), hash("acme", "order 8"), hash("acm", "eorder 7"), hash("other", "order 7")];
         assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len());
         assert!(all.iter().all(|hash| hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())));
+    }
+
+    #[test]
+    fn the_header_of_a_plain_message_takes_no_bytes() {
+        let message = |parts| ItemHeader::Message { role: Role::User, content: Content::Parts(parts) };
+        assert_eq!(encode_header(Some(&message(vec![Part::Text(Span(61, 5))]))), None);
+        let two = message(vec![Part::Text(Span(61, 5)), Part::Text(Span(80, 1))]);
+        let stored = encode_header(Some(&two)).unwrap();
+        assert_eq!(std::str::from_utf8(&stored).unwrap(), r#"{"m":{"r":"u","c":{"p":[{"t":[61,5]},{"t":[80,1]}]}}}"#);
+        assert_eq!(decode_header(&stored), Some(two));
+        assert_eq!(decode_header(br#"{"later":1}"#), None);
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod model;
 mod names;
 mod open_requests;
 mod publisher;
+mod reading;
 mod reports;
 mod request;
 mod retention;
@@ -41,6 +42,7 @@ pub use model::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, Model
 pub use names::{CallStatus, CommitKind, MessageKind, MessageStatus};
 pub use open_requests::{LostRequest, OpenRequest, ReaderOutcome, ReaderRecord, RequestHash};
 pub use publisher::{Published, Publisher, Subject};
+pub use reading::{ContentReader, NoReader};
 pub use reports::{NewReport, Taken};
 pub use request::{Admission, Enqueued, Lineage, NewBox, NewRun, PinnedManifest};
 pub use retention::{AGENTS_NOTE_BYTES_MAX, AgedPage, AgedScan, Cutoffs};

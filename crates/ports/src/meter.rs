@@ -1,6 +1,6 @@
 //! Facts about the work of a server, for metrics.
 
-use windlass_kernel::{AgentKey, AgentName, EffectClass, EndReason, RunId, TaskStatus, Usage};
+use windlass_kernel::{AgentKey, AgentName, EffectClass, EndReason, FailureCode, RunId, TaskStatus, Usage};
 
 /// Counts facts. The engine and the stores only know this trait, not the library that exports the numbers.
 pub trait Meter: Send + Sync {
@@ -126,7 +126,7 @@ pub struct ModelCalled<'a> {
     /// The agent of the run.
     pub agent: &'a AgentName,
     /// The code of its failure; `None` if it gave a reply.
-    pub code: Option<&'a str>,
+    pub code: Option<&'a FailureCode>,
     /// Milliseconds since it was sent; `None` if it never was.
     pub ms: Option<u64>,
     /// Milliseconds until the first token.

@@ -4,7 +4,12 @@ use std::{pin::Pin, sync::Arc};
 
 use futures_core::Stream;
 use serde_json::Value;
-use windlass_kernel::{FailureCause, Finish, RequestedCall, RunId, Tenant, ToolChoice, Usage, content::Reasoning};
+use windlass_kernel::{
+    FailureCause, FailureCode, Finish, RequestedCall, RunId, Tenant, ToolChoice, Usage,
+    content::Reasoning,
+    header::{Content, Role},
+    parameters::Parameters,
+};
 
 /// A model behind a provider.
 pub trait Model: Send + Sync {
@@ -76,8 +81,8 @@ pub struct ModelRequest {
     pub choice: ToolChoice,
     /// Whether the model should request at most one call.
     pub one_call: bool,
-    /// Sampling and format parameters: an object in the shape of the Responses API.
-    pub parameters: Option<Arc<Value>>,
+    /// Sampling and format parameters.
+    pub parameters: Option<Arc<Parameters>>,
     /// The beginning of the reply, for a model that continues such a text. Its stream has only what follows.
     pub prefill: Option<String>,
 }
@@ -87,8 +92,24 @@ pub struct ModelRequest {
 pub enum ModelMessage {
     /// Text from the user.
     User(String),
-    /// An item in the caller's own shape. A provider that knows the shape sends it on.
-    UserItem(Value),
+    /// A message from outside: of the user, of the operator, or one of the model's that has more than text.
+    Message {
+        /// Who wrote it.
+        role: Role,
+        /// What it contains.
+        content: Content<String, Value>,
+    },
+    /// The output of a call that the conversation does not have.
+    StrayOutput {
+        /// The client's id of the call.
+        call: String,
+        /// The output as text.
+        output: String,
+        /// The whole item.
+        item: Value,
+    },
+    /// An item from outside of an unknown kind. A model gets its JSON as text.
+    Other(Value),
     /// A reply of the model: text and the calls that it requested with it.
     Assistant {
         /// The reasoning before the text. A provider takes back its own reasoning and leaves out that of others.
@@ -145,8 +166,8 @@ pub enum ModelEvent {
 /// Why a call gave no reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelError {
-    /// A code for programs: `rate_limited`, `overloaded`, `stream_cut`, `refused` …
-    pub code: String,
+    /// A code for programs.
+    pub code: FailureCode,
     /// The cause, as far as APIs distinguish causes.
     pub cause: FailureCause,
     /// A sentence for people. It has no secrets.

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{
     AfterExecution, AgentKey, AgentName, BoxId, BoxRange, CallNumber, Cause, ConversationId, EffectClass, Epoch, Event, HeadStatus, ItemId,
-    ItemKind, Manifest, Route, Run, RunId, StreamedText, TaskStatus, Tenant, Timestamp, ToolName,
+    ItemKind, Manifest, NewItem, Route, Run, RunId, StreamedText, TaskStatus, Tenant, Timestamp, ToolName, header::ItemHeader,
 };
 
 use crate::{
@@ -269,6 +269,14 @@ pub struct Item {
     pub kind: ItemKind,
     /// The content, byte for byte.
     pub content: Bytes,
+    /// What the item is, if its content has the format of an API. It may be missing: then the API reads the content again.
+    pub header: Option<ItemHeader>,
+}
+
+impl From<&NewItem> for Item {
+    fn from(new: &NewItem) -> Self {
+        Item { id: new.id, kind: new.kind, content: new.content.clone(), header: new.header.clone() }
+    }
 }
 
 /// A box, without its items.

@@ -242,7 +242,8 @@ pub(crate) fn verified(row: ItemRow) -> Result<Item> {
     if codec::content_hash(&row.content) != row.hash {
         return Err(StoreError::Corrupt(format!("the content of {} is not what was written", row.id).into()));
     }
-    Ok(Item { id: row.id, kind: row.kind, content: row.content })
+    let header = row.header.and_then(|header| codec::decode_header(&header));
+    Ok(Item { id: row.id, kind: row.kind, content: row.content, header })
 }
 
 pub(crate) fn open_box<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, id: BoxId) -> Result<Option<BoxView>> {

@@ -270,6 +270,8 @@ pub struct ItemRow {
     pub hash: [u8; 16],
     /// The content.
     pub content: Bytes,
+    /// The encoded header, if there is one.
+    pub header: Option<Bytes>,
 }
 
 /// A box. Its items are rows of their own.

@@ -94,14 +94,14 @@ async fn print_calls(out: &mut impl Write, views: &dyn Views, tenant: &Tenant, r
 
 #[cfg(test)]
 mod tests {
-    use windlass_ports::Cause;
+    use windlass_ports::ErrorDetail;
 
     use super::*;
 
     #[test]
     fn the_source_of_a_stores_error_is_not_printed_twice() {
         let source = std::io::Error::other("a row is damaged");
-        let error = StoreError::Corrupt(Cause::of(source.to_string(), source));
+        let error = StoreError::Corrupt(ErrorDetail::of(source.to_string(), source));
         assert_eq!(format!("{:#}", without_source(error.into())), "stored data is corrupt: a row is damaged");
     }
 }

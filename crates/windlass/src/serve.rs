@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use windlass_doors::{Configured, DoorState, Hosts, InboxIds, Limits as DoorLimits, Metrics, ResponsesSettings};
+use windlass_doors::{Configured, DoorState, Hosts, InboxIds, Limits as DoorLimits, Metrics, ResponsesSettings, WireReader};
 use windlass_engine::{AgentCatalog, AgentSpec, CrashPoints, Engine, Parts, Settings};
 use windlass_kernel::{Route, ToolName, ToolSpec};
 use windlass_models::{Anthropic, Entry, OpenAiChat, OpenAiResponses, Registry, RemoteConfig, Scripted};
@@ -82,6 +82,7 @@ pub(crate) async fn serve(
         ids: Arc::new(OrderedIds),
         crash,
         settings: settings(&config),
+        reader: Arc::new(WireReader),
         meter: observe(metrics.clone()),
         life: None,
     });

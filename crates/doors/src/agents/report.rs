@@ -7,10 +7,10 @@ use axum::{
 };
 use serde_json::json;
 use windlass_engine::ToolResult;
-use windlass_kernel::{AfterExecution, CallKey, TaskStatus, content};
+use windlass_kernel::{AfterExecution, CallKey, TaskStatus};
 use windlass_ports::CallStatus;
 
-use super::named_call;
+use super::{control::wished_after, named_call};
 use crate::{
     DoorState, answer,
     auth::{Caller, Scope},
@@ -42,7 +42,7 @@ pub(super) async fn report(
     let request = request_key(&headers, &fields, &body)?;
     let key = named_call(&fields)?;
     may_report(&state, &caller, key).await?;
-    let wished = fields.raw("result").and_then(content::wished_after);
+    let wished = fields.raw("result").and_then(wished_after);
     let reported = state
         .engine
         .report(ToolResult {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelSetEncoder, LabelValueEncoder};
-use windlass_kernel::{EffectClass, TaskStatus};
+use windlass_kernel::{EffectClass, FailureCode, TaskStatus};
 
 /// The names in a configuration, which become label values. All other names are counted as `other`.
 #[derive(Clone, Debug, Default)]
@@ -20,30 +20,6 @@ pub struct Configured {
     /// The names of the tools.
     pub tools: Vec<String>,
 }
-
-/// Codes of failed model calls with a series of their own.
-const MODEL_CODES: &[&str] = &[
-    "answer_too_large",
-    "context_length_exceeded",
-    "context_unreadable",
-    "diverged",
-    "insufficient_quota",
-    "model_timeout",
-    "no_summary",
-    "overloaded",
-    "panicked",
-    "prompt_too_large",
-    "rate_limited",
-    "refused",
-    "stream_cut",
-    "stream_stalled",
-    "unknown_model",
-    "upstream_auth",
-    "upstream_error",
-    "upstream_garbage",
-    "upstream_unauthorized",
-    "upstream_unreachable",
-];
 
 /// Status codes of HTTP answers with a series of their own.
 const HTTP_CODES: &[(u16, &str)] = &[
@@ -149,8 +125,9 @@ impl Names {
     }
 }
 
-pub(super) fn model_code(code: &str) -> Label {
-    MODEL_CODES.iter().find(|known| **known == code).map_or(Label::OTHER, |known| Label::Fixed(known))
+/// The label of a failed model call. Every known code has a series of its own.
+pub(super) fn model_code(code: &FailureCode) -> Label {
+    code.known_str().map_or(Label::OTHER, Label::Fixed)
 }
 
 pub(super) fn code(code: u16) -> Label {

@@ -3,18 +3,14 @@
 //! A foreground request whose first model call failed before anything was produced gets an HTTP error, so that a client library raises
 //! its exception instead of handing out an empty response. The status keeps the provider's meaning where the client can act on it.
 
-use windlass_engine::PROMPT_TOO_LARGE;
-use windlass_kernel::{FailureCause, Run};
+use windlass_kernel::{FailureCause, FailureCode, Run};
 
 use super::{error::WireError, object::response_id, project::Projection};
-
-/// The code of a prompt that is longer than the model's context.
-const TOO_LONG: &str = "context_length_exceeded";
 
 /// How the last attempt of a model call failed.
 #[derive(Clone)]
 pub(super) struct Failed {
-    pub code: String,
+    pub code: FailureCode,
     pub cause: FailureCause,
     /// The provider's `Retry-After`.
     pub retry_after_ms: Option<u64>,
@@ -35,18 +31,18 @@ pub(super) fn error(projection: &Projection) -> Option<WireError> {
 
 fn wire_error(failed: &Failed, message: &str) -> WireError {
     let retry_after_s = failed.retry_after_ms.map(|ms| u32::try_from(ms.div_ceil(1_000)).unwrap_or(u32::MAX));
-    if failed.code == PROMPT_TOO_LARGE {
+    if failed.code == FailureCode::PromptTooLarge {
         return WireError::prompt_too_large(message);
     }
-    let is_too_long = failed.cause == FailureCause::TooLong || failed.code == TOO_LONG;
+    let is_too_long = failed.cause == FailureCause::TooLong || failed.code == FailureCode::ContextLengthExceeded;
     match failed.cause {
         FailureCause::TooLong | FailureCause::Status(400 | 413 | 422) if is_too_long => {
-            WireError::upstream(400, TOO_LONG, message).at("input")
+            WireError::upstream(400, "context_length_exceeded", message).at("input")
         }
         FailureCause::Status(status @ (400 | 404 | 413 | 422)) => WireError::upstream(status, "upstream_refused", message),
         FailureCause::Status(401 | 403) => WireError::upstream(502, "upstream_auth", message),
         FailureCause::Status(429) => {
-            let code = if failed.code == "insufficient_quota" { "insufficient_quota" } else { "rate_limit_exceeded" };
+            let code = if failed.code == FailureCode::InsufficientQuota { "insufficient_quota" } else { "rate_limit_exceeded" };
             WireError::upstream(429, code, message).retry_after(retry_after_s)
         }
         FailureCause::TimedOut | FailureCause::Status(408 | 504) => WireError::upstream(504, "upstream_timeout", message),
@@ -64,7 +60,7 @@ mod tests {
     use super::*;
 
     fn answered(code: &str, cause: FailureCause) -> (u16, &'static str) {
-        let failed = Failed { code: code.to_owned(), cause, retry_after_ms: None };
+        let failed = Failed { code: code.into(), cause, retry_after_ms: None };
         let error = wire_error(&failed, "m");
         (error.status(), error.code())
     }

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use windlass_engine::AgentSpec;
 use windlass_kernel::{
     AfterExecution, AgentName, Budgets, Compaction, EffectClass, Manifest, Route, ServerSource, ToolChoice, ToolName, ToolServer, ToolSpec,
+    parameters::Parameters,
 };
 use windlass_ports::{DeclaredServer, OfferedTool, ServerError};
 
@@ -71,7 +73,6 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         (Some(agents), Some(requests)) => Some(format!("{agents}\n\n{requests}")),
         (agents, requests) => agents.or(requests),
     };
-    let parameters = parameters(create);
     let manifest = Manifest {
         instructions,
         tools: tools.specs,
@@ -80,7 +81,7 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         one_call: !create.parallel_tool_calls,
         calls_max: create.max_tool_calls,
         servers: tools.servers,
-        parameters: (!parameters.is_empty()).then_some(Value::Object(parameters)),
+        parameters: parameters(create)?,
         declared: create.echo.tools.clone(),
         announced: create.stream || create.background,
         compaction: compaction(create),
@@ -144,21 +145,33 @@ fn unknown_model(create: &Create) -> WireError {
         .with_code("model_not_found")
 }
 
-/// The sampling parameters that the request sets, for the provider.
-fn parameters(create: &Create) -> Map<String, Value> {
-    let mut given = match serde_json::to_value(&create.sampling) {
-        Ok(Value::Object(given)) => given,
-        Ok(_) | Err(_) => Map::new(),
+/// The parameters that the request sets for its model's answers, if it sets any.
+fn parameters(create: &Create) -> Result<Option<Parameters>, WireError> {
+    let sampling = &create.sampling;
+    let parameters = Parameters {
+        frequency_penalty: sampling.frequency_penalty,
+        tokens_max: create.max_output_tokens,
+        metadata: (!create.metadata.is_empty())
+            .then(|| create.metadata.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect()),
+        presence_penalty: sampling.presence_penalty,
+        prompt_cache_key: sampling.prompt_cache_key.clone(),
+        reasoning: sampling.reasoning.as_ref().map(typed).transpose()?,
+        safety_identifier: sampling.safety_identifier.clone(),
+        service_tier: sampling.service_tier.map(str::to_owned),
+        temperature: sampling.temperature,
+        form: sampling.text.as_ref().map(typed).transpose()?,
+        top_logprobs: sampling.top_logprobs,
+        top_p: sampling.top_p,
+        user: sampling.user.clone(),
+        // The engine summarises a history that is too long, so no provider is asked to truncate it.
+        extras: Map::new(),
     };
-    // The engine summarises a history that is too long, so the provider must not truncate it.
-    given.remove("truncation");
-    if let Some(tokens) = create.max_output_tokens {
-        given.insert("max_output_tokens".into(), tokens.into());
-    }
-    if !create.metadata.is_empty() {
-        given.insert("metadata".into(), create.metadata.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect());
-    }
-    given
+    Ok(Some(parameters).filter(|parameters| *parameters != Parameters::default()))
+}
+
+/// A parameter that was checked when the request was read.
+fn typed<T: DeserializeOwned>(checked: &Value) -> Result<T, WireError> {
+    T::deserialize(checked).map_err(|error| WireError::internal(&error))
 }
 
 fn smaller(a: Option<u64>, b: Option<u64>) -> Option<u64> {

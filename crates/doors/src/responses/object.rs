@@ -1,8 +1,7 @@
 //! The response object.
 
 use serde_json::{Value, json};
-use windlass_engine::PROMPT_TOO_LARGE;
-use windlass_kernel::{BudgetKind, Cause, EndReason, Finish, Interrupt, Manifest, Timestamp, Usage};
+use windlass_kernel::{BudgetKind, Cause, EndReason, FailureCode, Finish, Interrupt, Manifest, Timestamp, Usage};
 use windlass_ports::InterruptId;
 
 use super::{note::Spelling, project::Projection};
@@ -64,18 +63,30 @@ fn limit(kind: BudgetKind) -> &'static str {
 }
 
 /// The code of a failure as clients know it; unknown codes become `server_error`.
-fn wire_code(code: &str) -> String {
+fn wire_code(code: &FailureCode) -> String {
     match code {
-        "rate_limited" => "rate_limit_exceeded",
-        "overloaded" => "server_is_overloaded",
-        "stream_cut"
-        | "context_length_exceeded"
-        | PROMPT_TOO_LARGE
-        | "content_filtered"
-        | "insufficient_quota"
-        | "answer_too_large"
-        | "model_timeout" => code,
-        _ => "server_error",
+        FailureCode::RateLimited => "rate_limit_exceeded",
+        FailureCode::Overloaded => "server_is_overloaded",
+        FailureCode::StreamCut
+        | FailureCode::ContextLengthExceeded
+        | FailureCode::PromptTooLarge
+        | FailureCode::ContentFiltered
+        | FailureCode::InsufficientQuota
+        | FailureCode::AnswerTooLarge
+        | FailureCode::ModelTimeout => code.as_str(),
+        FailureCode::ContextUnreadable
+        | FailureCode::Diverged
+        | FailureCode::NoSummary
+        | FailureCode::Panicked
+        | FailureCode::Refused
+        | FailureCode::StreamStalled
+        | FailureCode::UnknownModel
+        | FailureCode::UnknownTool
+        | FailureCode::UpstreamError
+        | FailureCode::UpstreamGarbage
+        | FailureCode::UpstreamUnauthorized
+        | FailureCode::UpstreamUnreachable
+        | FailureCode::Other(_) => "server_error",
     }
     .to_owned()
 }

@@ -8,7 +8,7 @@ use std::{
 
 use axum::{body::Body, http::Request};
 use windlass_doors::Peer;
-use windlass_kernel::{AgentKey, AgentName, EffectClass, EndReason, RunId, TaskStatus, Usage};
+use windlass_kernel::{AgentKey, AgentName, EffectClass, EndReason, FailureCode, RunId, TaskStatus, Usage};
 use windlass_ports::{EndedRun, Fact, Meter, ModelCalled, QuotaKind, StoreFailure};
 
 use crate::support::{Answer, World, request};
@@ -84,9 +84,10 @@ fn record_all(world: &World, name: &str) {
     let (agent, label) = (AgentKey { tenant: name.into(), agent: name.into() }, AgentName::from(name));
     let run = RunId(uuid::Uuid::now_v7());
     let usage = Usage { tokens_in: 1, tokens_out: 1, cached: 1, cache_written: 1, reasoning: 1 };
-    let reason = EndReason::ModelFailed(name.to_owned());
+    let reason = EndReason::ModelFailed(name.into());
     let ended = EndedRun { agent: &agent, run, status: TaskStatus::Failed, reason: &reason, iterations: 1, calls: 1, usage, ms: 1 };
-    let called = ModelCalled { model: name, agent: &label, code: Some(name), ms: Some(1), first_token_ms: Some(1), usage };
+    let code = FailureCode::from(name);
+    let called = ModelCalled { model: name, agent: &label, code: Some(&code), ms: Some(1), first_token_ms: Some(1), usage };
     for fact in [
         Fact::RunsResumed(1),
         Fact::RunStarted { agent: &agent, run, waited_ms: Some(1) },

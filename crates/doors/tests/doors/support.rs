@@ -233,6 +233,7 @@ impl World {
             ids: Arc::new(FreshIds),
             crash: CrashPoints::default(),
             settings,
+            reader: Arc::new(windlass_doors::WireReader),
             meter: metrics.clone(),
             life: None,
         });

@@ -60,7 +60,7 @@ pub(super) struct CommittedRun {
 impl CommittedRun {
     /// A run that its enqueue is about to enter.
     fn entering(new: &NewRun, enter: Commit) -> Self {
-        let items = new.context.items.iter().map(|item| Item { id: item.id, kind: item.kind, content: item.content.clone() });
+        let items = new.context.items.iter().map(Item::from);
         let own = new.context.parent.is_none().then(|| items.collect());
         let mut run = CommittedRun {
             id: new.run,
@@ -92,11 +92,7 @@ impl CommittedRun {
     fn advance(&mut self, commit: Commit) {
         if let Some(context) = &mut self.context {
             let fresh: BTreeMap<_, _> = commit.items.iter().map(|item| (item.id, item)).collect();
-            let found: Option<Vec<Item>> = commit
-                .appended
-                .iter()
-                .map(|id| fresh.get(id).map(|item| Item { id: item.id, kind: item.kind, content: item.content.clone() }))
-                .collect();
+            let found: Option<Vec<Item>> = commit.appended.iter().map(|id| fresh.get(id).copied().map(Item::from)).collect();
             match found {
                 Some(items) => context.extend(items),
                 // A result that an earlier commit stored is appended now. The next model call reads the prompt from the store again.

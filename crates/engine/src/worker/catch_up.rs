@@ -117,7 +117,7 @@ impl Worker {
         }
         let (tenant, prompt) = (&self.agent.tenant, run.state.output);
         let items = match self.inner.stored_prompt_excess(tenant, prompt).await {
-            Ok(None) => self.inner.views.range_items(tenant, prompt).await.map(Some),
+            Ok(None) => self.inner.prompt_items(tenant, prompt).await.map(Some),
             Ok(Some(_)) => Ok(None),
             Err(error) => Err(error),
         };
@@ -161,11 +161,8 @@ impl Worker {
     fn time_out(&self, draft: &mut Draft, run: &LoadedRun, call: CallNumber, now: Timestamp) {
         let item = ItemId(self.inner.ids.fresh());
         let reason = "no result came before the deadline; whether the call took effect is not known";
-        draft.items.push(NewItem {
-            id: item,
-            kind: ItemKind::Result,
-            content: content::refusal(call, TaskStatus::Timeout, "timeout", reason),
-        });
+        let refusal = content::refusal(call, TaskStatus::Timeout, "timeout", reason);
+        draft.items.push(NewItem::own(item, ItemKind::Result, refusal));
         draft.messages.push(NewMessage {
             kind: MessageKind::Timeout,
             call: Some(call),

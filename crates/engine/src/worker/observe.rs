@@ -1,7 +1,8 @@
 //! Log lines and metrics of commits, for operators: names, numbers and codes, never content.
 
 use windlass_kernel::{
-    AgentKey, CallKey, CallNumber, Cause, EndReason, Epoch, Event, Interrupt, OpenCall, Phase, Run, RunId, TaskStatus, Timestamp,
+    AgentKey, CallKey, CallNumber, Cause, EndReason, Epoch, Event, FailureCode, Interrupt, OpenCall, Phase, Run, RunId, TaskStatus,
+    Timestamp,
 };
 use windlass_ports::{CallChange, Commit, EndedRun, Fact, InterruptId, StoreError, StoreFailure};
 
@@ -146,7 +147,8 @@ impl Observed<'_> {
         log_run!(warn, self, interrupt = %id, cause, call, tool, reason, resolve = ANSWER, "a person must decide");
     }
 
-    fn falls_back(&self, code: &str, fallback: &str) {
+    fn falls_back(&self, code: &FailureCode, fallback: &str) {
+        let code = code.as_str();
         log_run!(warn, self, code, fallback, "the model is unavailable; the next attempt asks its fallback");
     }
 

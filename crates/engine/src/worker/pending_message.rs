@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use windlass_kernel::{
-    Decision, Failure, FailureCause, Input, ItemId, ItemKind, NewItem, Phase, Report, ReportCause, RunId, Spent, StreamedText, TaskStatus,
-    Tenant, Timestamp,
+    Decision, Failure, FailureCause, FailureCode, Input, ItemId, ItemKind, NewItem, Phase, Report, ReportCause, RunId, Spent, StreamedText,
+    TaskStatus, Tenant, Timestamp, parameters::Parameters,
 };
 use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry};
 
@@ -245,7 +245,7 @@ impl Drafting<'_> {
         let input = match &model_done.outcome {
             Ok(reply) => Input::Replied(reply.clone()),
             Err(EffectError::Failed(error)) => Input::AttemptFailed(self.failure(error, model_done.id.attempt, model_done.spent)),
-            Err(EffectError::ReplayMismatch) if is_structured(self.manifest) => Input::AttemptFailed(self.unfinished(model_done.spent)),
+            Err(EffectError::ReplayMismatch) if self.wants_json() => Input::AttemptFailed(self.unfinished(model_done.spent)),
             Err(EffectError::ReplayMismatch) => Input::Cut { streamed: self.streamed.clone(), spent: model_done.spent },
             Err(EffectError::Panicked) => Input::Panicked,
             Err(EffectError::NotStarted) => return false,
@@ -253,10 +253,14 @@ impl Drafting<'_> {
         self.step(input)
     }
 
+    fn wants_json(&self) -> bool {
+        self.manifest.parameters.as_ref().is_some_and(Parameters::wants_json)
+    }
+
     /// The failure of a structured answer whose stream was cut: half a JSON object cannot be continued in another message item.
     fn unfinished(&self, spent: Spent) -> Failure {
         let message = "the answer was cut off in the middle, and the model did not say the same again".to_owned();
-        let (code, cause) = ("stream_cut".to_owned(), FailureCause::BadAnswer);
+        let (code, cause) = (FailureCode::StreamCut, FailureCause::BadAnswer);
         Failure { code, cause, message, retry_after_ms: None, retry_at: None, fallback: None, spent, streamed: self.streamed.clone() }
     }
 
@@ -319,7 +323,7 @@ impl Drafting<'_> {
             Ok(report) => match serde_json::from_slice(&report.result) {
                 Ok(raw) => {
                     let content = windlass_kernel::content::result(done.call, report.status, raw);
-                    let after = windlass_kernel::content::wished_after(raw).or(report.after);
+                    let after = self.inner.reader.wished_after(raw).or(report.after);
                     self.take_result(done.call, report.status, content, after, None)
                 }
                 Err(_) => {
@@ -358,7 +362,7 @@ impl Drafting<'_> {
         source: Option<String>,
     ) -> bool {
         let item = ItemId(self.inner.ids.fresh());
-        self.draft.items.push(NewItem { id: item, kind: ItemKind::Result, content });
+        self.draft.items.push(NewItem::own(item, ItemKind::Result, content));
         self.message(NewMessage {
             kind: MessageKind::ToolResult,
             call: Some(call),
@@ -394,7 +398,7 @@ impl Drafting<'_> {
                 let id = ItemId(self.inner.ids.fresh());
                 item = Some(id);
                 let content = windlass_kernel::content::result(call, *status, raw);
-                self.draft.items.push(NewItem { id, kind: ItemKind::Result, content });
+                self.draft.items.push(NewItem::own(id, ItemKind::Result, content));
                 Decision::Record { status: *status, item: id }
             }
             (AnswerAction::Record { .. }, None) => return false,
@@ -423,12 +427,6 @@ impl Drafting<'_> {
         self.messages += 1;
         self.draft.messages.push(message);
     }
-}
-
-/// Whether the answer must be JSON.
-fn is_structured(manifest: &windlass_kernel::Manifest) -> bool {
-    let format = manifest.parameters.as_ref().and_then(|parameters| parameters.get("text")?.get("format")?.get("type")?.as_str());
-    matches!(format, Some("json_schema" | "json_object"))
 }
 
 pub(super) fn stop_message(stop: &Stop) -> NewMessage {

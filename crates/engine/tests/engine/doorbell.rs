@@ -202,7 +202,7 @@ async fn an_agent_that_stays_due_does_not_occupy_the_only_worker() {
             reason: None,
             key: None,
         },
-        content: windlass_kernel::NewItem { id: item, kind: windlass_kernel::ItemKind::Result, content: "1".into() },
+        content: windlass_kernel::NewItem::own(item, windlass_kernel::ItemKind::Result, "1".into()),
         now: engine.now(),
     };
     stage.data.report(early).await.unwrap();

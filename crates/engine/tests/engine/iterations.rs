@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use windlass_kernel::{AfterExecution, HeadStatus, ItemKind, Phase, TaskStatus, content::CallResult};
 use windlass_ports::{CallStatus, CommitKind, MessageKind};
 
-use crate::support::*;
+use crate::support::{reader::TERMINATE, *};
 
 const A: &str = r#"{"q":"a"}"#;
 const B: &str = r#"{"q":"b"}"#;
@@ -121,7 +121,7 @@ async fn an_iteration_may_mix_calls_of_this_process_and_of_services() {
 
 #[tokio::test(start_paused = true)]
 async fn c_047_a_tool_of_this_process_may_end_the_run() {
-    let own_wish = || give(r#"{"__cg_control":{"after_execution":"terminate"}}"#);
+    let own_wish = || give(TERMINATE);
     let reported_wish = || Act::GiveAnd("{}".into(), AfterExecution::Terminate);
     for (act, iterations) in
         [(Box::new(own_wish) as Box<dyn Fn() -> Act + Send + Sync>, 1), (Box::new(reported_wish), 1), (invalid_wish(), 2)]
@@ -136,7 +136,7 @@ async fn c_047_a_tool_of_this_process_may_end_the_run() {
 }
 
 fn invalid_wish() -> Box<dyn Fn() -> Act + Send + Sync> {
-    Box::new(|| give(r#"{"__cg_control":{"after_execution":"explode"}}"#))
+    Box::new(|| give(r#"{"then":"explode"}"#))
 }
 
 #[tokio::test(start_paused = true)]

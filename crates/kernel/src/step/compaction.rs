@@ -5,15 +5,12 @@ use crate::{
     budget,
     content::{self, ItemKind},
     event::{EndReason, Event, TaskStatus},
-    failure::FailureCause,
+    failure::{FailureCause, FailureCode},
     input::{Failure, Reply, StreamedText},
     manifest::Compaction,
     policy::{Delivery, Ending},
     run::Purpose,
 };
-
-/// The code of an attempt whose prompt was too long.
-const TOO_LONG: &str = "context_length_exceeded";
 
 /// Attempts for one summary. Each attempt reads less than the one before.
 const ATTEMPTS_MAX: u32 = 4;
@@ -35,21 +32,21 @@ impl Draft<'_, '_> {
 
     /// Whether to ask for a summary after this failure. It is of no use once text was streamed, which is never retracted, or in an iteration
     /// that starts with a summary already.
-    pub(super) fn can_compact(&self, code: &str, streamed: &StreamedText) -> bool {
+    pub(super) fn can_compact(&self, code: &FailureCode, streamed: &StreamedText) -> bool {
         let run = self.run();
         let may_begin = match self.manifest.compaction {
             Compaction::Off => false,
             Compaction::Auto => run.compacting > 0 || run.compacted_in != run.iteration,
             Compaction::Only => true,
         };
-        may_begin && code == TOO_LONG && streamed.text.is_empty() && run.compacting < ATTEMPTS_MAX
+        may_begin && *code == FailureCode::ContextLengthExceeded && streamed.text.is_empty() && run.compacting < ATTEMPTS_MAX
     }
 
     /// Takes a reply to a request for a summary. Only its text counts.
     pub(super) fn summed_up(&mut self, mut reply: Reply) -> Taken {
         let spent = reply.spent();
         if reply.text.trim().is_empty() {
-            let (code, message) = ("no_summary".to_owned(), "it gave no summary of the conversation".to_owned());
+            let (code, message) = (FailureCode::NoSummary, "it gave no summary of the conversation".to_owned());
             let streamed = StreamedText { text: String::new(), chunks: reply.chunks };
             let cause = FailureCause::BadAnswer;
             let failure = Failure { code, cause, message, retry_after_ms: None, retry_at: None, fallback: None, spent, streamed };

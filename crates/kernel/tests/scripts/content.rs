@@ -2,53 +2,7 @@
 
 use expect_test::expect;
 use serde_json::value::RawValue;
-use windlass_kernel::{AfterExecution, CallNumber, TaskStatus, content};
-
-fn wish(result: &str) -> Option<AfterExecution> {
-    content::wished_after(&RawValue::from_string(result.to_owned()).expect("a result is JSON"))
-}
-
-#[test]
-fn c_047_a_valid_control_field_overrides_after_execution() {
-    for (result, wished) in [
-        (r#"{"__cg_control":{"after_execution":"terminate"}}"#, AfterExecution::Terminate),
-        (r#"{"__cg_control":{"after_execution":"suspend"}}"#, AfterExecution::Suspend),
-        (r#" {"x":[1,{"y":2}],"__cg_control":{"more":1,"after_execution":"terminate"},"z":null} "#, AfterExecution::Terminate),
-        (r#"{"bytes":"\ud800 \udfff","__cg_control":{"after_execution":"terminate"}}"#, AfterExecution::Terminate),
-        (r#"{"big":1e999,"__cg_control":{"why":"\ud800","after_execution":"terminate"}}"#, AfterExecution::Terminate),
-        (r#"{"\u005f_cg_control":{"after_execution":"terminat\u0065"}}"#, AfterExecution::Terminate),
-    ] {
-        assert_eq!(wish(result), Some(wished), "{result}");
-    }
-}
-
-#[test]
-fn c_047_an_invalid_control_field_is_ignored() {
-    for result in [
-        "null",
-        "5",
-        r#""terminate""#,
-        "[]",
-        r#"[["terminate"]]"#,
-        r#"[{"after_execution":"terminate"}]"#,
-        "{}",
-        r#"{"after_execution":"terminate"}"#,
-        r#"{"__cg_control":null}"#,
-        r#"{"__cg_control":"terminate"}"#,
-        r#"{"__cg_control":["terminate"]}"#,
-        r#"{"__cg_control":{}}"#,
-        r#"{"__cg_control":{"after_execution":null}}"#,
-        r#"{"__cg_control":{"after_execution":true}}"#,
-        r#"{"__cg_control":{"after_execution":"Terminate"}}"#,
-        r#"{"__cg_control":{"after_execution":"stop"}}"#,
-        r#"{"__cg_control":{"after_execution":"\ud800"}}"#,
-        r#"{"__cg_control":{"after_execution":["terminate"]}}"#,
-        r#"{"__cg_control":{"after_execution":{"terminate":null}}}"#,
-        r#"{"result":{"__cg_control":{"after_execution":"terminate"}}}"#,
-    ] {
-        assert_eq!(wish(result), None, "{result}");
-    }
-}
+use windlass_kernel::{CallNumber, TaskStatus, content};
 
 #[test]
 fn a_result_is_kept_byte_for_byte() {

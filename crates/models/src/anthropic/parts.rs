@@ -1,15 +1,13 @@
 //! Parts of messages in the form of this protocol: texts, images, documents.
 
 use serde_json::{Value, json};
-
-use crate::item::part_text;
+use windlass_kernel::header::{Content, Media, Part};
 
 /// Converts content to blocks. Empty texts are left out, because servers refuse them.
-pub(super) fn blocks(content: &Value) -> Vec<Value> {
+pub(super) fn blocks(content: &Content<String, Value>) -> Vec<Value> {
     match content {
-        Value::String(text) => text_block(text).into_iter().collect(),
-        Value::Array(parts) => parts.iter().filter_map(block).collect(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
+        Content::Text(text) => text_block(text).into_iter().collect(),
+        Content::Parts(parts) => parts.iter().filter_map(block).collect(),
     }
 }
 
@@ -19,18 +17,18 @@ pub(super) fn text_block(text: &str) -> Option<Value> {
 }
 
 /// Converts a part. A part of a kind that the protocol lacks becomes a text that names it, so that the model at least knows of it.
-fn block(part: &Value) -> Option<Value> {
-    if let Some(text) = part_text(part) {
-        return text_block(text);
-    }
-    let text = |key: &str| part.get(key).and_then(Value::as_str);
-    let known = match text("type") {
-        Some("input_image") => text("image_url").and_then(image),
-        Some("input_file") => document(part),
-        Some("refusal") => text("refusal").and_then(text_block),
-        Some(_) | None => None,
+fn block(part: &Part<String, Value>) -> Option<Value> {
+    let (media, json) = match part {
+        Part::Text(text) => return text_block(text),
+        Part::Attachment { media, json } => (media, json),
     };
-    known.or_else(|| text_block(&part.to_string()))
+    let known = match media {
+        Media::Image { url, .. } => url.as_deref().and_then(image),
+        Media::File { data, url, name, .. } => document(data.as_deref(), url.as_deref(), name.as_deref()),
+        Media::Refusal(text) => text_block(text),
+        Media::Other => None,
+    };
+    known.or_else(|| text_block(&json.to_string()))
 }
 
 fn image(url: &str) -> Option<Value> {
@@ -41,15 +39,14 @@ fn image(url: &str) -> Option<Value> {
     Some(json!({ "type": "image", "source": source }))
 }
 
-fn document(part: &Value) -> Option<Value> {
-    let text = |key: &str| part.get(key).and_then(Value::as_str);
-    let source = match (text("file_data").and_then(Data::read), text("file_url")) {
+fn document(data: Option<&str>, url: Option<&str>, name: Option<&str>) -> Option<Value> {
+    let source = match (data.and_then(Data::read), url) {
         (Some(Data { kind, base64 }), _) => json!({ "type": "base64", "media_type": kind, "data": base64 }),
         (None, Some(url)) => by_url(url)?,
         (None, None) => return None,
     };
     let mut document = json!({ "type": "document", "source": source });
-    if let Some(name) = text("filename").filter(|name| !name.is_empty()) {
+    if let Some(name) = name.filter(|name| !name.is_empty()) {
         document["title"] = name.into();
     }
     Some(document)
@@ -76,19 +73,22 @@ impl<'a> Data<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Content, Media, Part, Value, blocks, json};
+    use crate::testing::{file, image};
 
     #[test]
     fn images_and_files_are_translated() {
-        let parts = json!([
-            {"type": "input_text", "text": "see"},
-            {"type": "input_text", "text": " "},
-            {"type": "input_image", "image_url": "data:image/png;base64,aGk="},
-            {"type": "input_image", "image_url": "https://example.org/a.png"},
-            {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,aGk="},
-            {"type": "input_file", "file_url": "https://example.org/a.pdf"},
-            {"type": "input_file", "file_id": "file-1"},
-        ]);
+        let of = |json: Value| file(&json);
+        let parts = vec![
+            Part::Text("see".into()),
+            Part::Text(" ".into()),
+            image("data:image/png;base64,aGk=", None, &Value::Null),
+            image("https://example.org/a.png", None, &Value::Null),
+            of(json!({"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,aGk="})),
+            of(json!({"type": "input_file", "file_url": "https://example.org/a.pdf"})),
+            of(json!({"type": "input_file", "file_id": "file-1"})),
+            Part::Attachment { media: Media::Refusal("no".into()), json: Value::Null },
+        ];
         let as_text = json!({"type": "input_file", "file_id": "file-1"}).to_string();
         let expected = json!([
             {"type": "text", "text": "see"},
@@ -97,8 +97,9 @@ mod tests {
             {"type": "document", "title": "a.pdf", "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="}},
             {"type": "document", "source": {"type": "url", "url": "https://example.org/a.pdf"}},
             {"type": "text", "text": as_text},
+            {"type": "text", "text": "no"},
         ]);
-        assert_eq!(Value::Array(blocks(&parts)), expected);
-        assert_eq!(blocks(&json!("")), Vec::<Value>::new());
+        assert_eq!(Value::Array(blocks(&Content::Parts(parts))), expected);
+        assert_eq!(blocks(&Content::Text(String::new())), Vec::<Value>::new());
     }
 }

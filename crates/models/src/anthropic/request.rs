@@ -3,14 +3,19 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use windlass_kernel::{RequestedCall, ToolChoice, content::Reasoning};
+use windlass_kernel::{
+    RequestedCall, ToolChoice,
+    content::Reasoning,
+    header::{Content, Role},
+    parameters::FormatKind,
+};
 use windlass_ports::{ModelMessage, ModelRequest, ModelTool};
 
 use super::{
     parts,
     thinking::{self, Thinking},
 };
-use crate::{arguments, item::Item};
+use crate::arguments;
 
 /// The body to post for this request. `model` is the provider's name of the model.
 pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
@@ -77,34 +82,35 @@ fn tool(tool: &ModelTool) -> Value {
     json!({ "name": tool.name, "description": tool.description, "input_schema": schema })
 }
 
-/// Translates the parameters of the answer from the Responses protocol to this one.
 fn set_parameters(body: &mut Value, system: &mut Vec<String>, request: &ModelRequest) {
-    let given = |key: &str| request.parameters.as_deref()?.get(key).filter(|value| !value.is_null());
+    let Some(parameters) = request.parameters.as_deref() else { return };
     // With thinking, neither is allowed; without it, newer models accept only one of the two.
-    let sampling = ["temperature", "top_p"].into_iter().find_map(|key| Some((key, given(key)?)));
-    if let Some((key, value)) = sampling.filter(|_| body.get("thinking").is_none()) {
-        body[key] = value.clone();
+    let sampling = [("temperature", parameters.temperature), ("top_p", parameters.top_p)];
+    let sampling = sampling.into_iter().find_map(|(name, value)| Some((name, value?)));
+    if let Some((name, value)) = sampling.filter(|_| body.get("thinking").is_none()) {
+        body[name] = value.into();
     }
-    match given("service_tier").and_then(Value::as_str) {
+    match parameters.service_tier.as_deref() {
         Some("auto" | "priority") => body["service_tier"] = "auto".into(),
         Some("default") => body["service_tier"] = "standard_only".into(),
         Some(_) | None => {}
     }
-    if let Some(user) = given("safety_identifier").or_else(|| given("user")) {
+    if let Some(user) = parameters.safety_identifier.as_ref().or(parameters.user.as_ref()) {
         body["metadata"] = json!({ "user_id": user });
     }
-    let Some(format) = given("text").and_then(|text| text.get("format")) else { return };
-    match (format["type"].as_str(), format["strict"].as_bool()) {
-        (Some("json_schema"), Some(true)) => {
-            body["output_config"]["format"] = json!({ "type": "json_schema", "schema": format["schema"] });
+    let Some(format) = parameters.format() else { return };
+    let schema = format.schema().unwrap_or(&Value::Null);
+    match (&format.kind, format.is_strict()) {
+        (FormatKind::JsonSchema, true) => {
+            body["output_config"]["format"] = json!({ "type": "json_schema", "schema": schema });
         }
         // The protocol enforces only schemas that allow no further properties. For other schemas the system prompt asks the model to follow
         // them.
-        (Some("json_schema"), _) => {
-            system.push(format!("Answer with one JSON object and nothing else. It must fit this JSON Schema: {}", format["schema"]));
+        (FormatKind::JsonSchema, false) => {
+            system.push(format!("Answer with one JSON object and nothing else. It must fit this JSON Schema: {schema}"));
         }
-        (Some("json_object"), _) => system.push("Answer with one JSON object and nothing else.".to_owned()),
-        (Some(_) | None, _) => {}
+        (FormatKind::JsonObject, _) => system.push("Answer with one JSON object and nothing else.".to_owned()),
+        (FormatKind::Text, _) => {}
     }
 }
 
@@ -121,7 +127,11 @@ impl Conversation {
         for message in &request.messages {
             match message {
                 ModelMessage::User(text) => conversation.add("user", parts::text_block(text)),
-                ModelMessage::UserItem(value) => conversation.item(value),
+                ModelMessage::Message { role, content } => conversation.message(*role, content),
+                // An output without its call, and an item of an unknown kind, become text.
+                ModelMessage::StrayOutput { item, .. } | ModelMessage::Other(item) => {
+                    conversation.add("user", parts::text_block(&item.to_string()));
+                }
                 ModelMessage::Assistant { reasoning, text, calls } => conversation.assistant(reasoning, text, calls),
                 ModelMessage::ToolResult { provider_id, tool: _, output } => {
                     let block = json!({ "type": "tool_result", "tool_use_id": call_id(provider_id), "content": output });
@@ -162,18 +172,15 @@ impl Conversation {
         self.add("assistant", blocks.collect::<Vec<_>>());
     }
 
-    fn item(&mut self, value: &Value) {
-        match Item::read(value) {
+    fn message(&mut self, role: Role, content: &Content<String, Value>) {
+        match role {
             // System messages before all others become the system prompt; later ones stay at their position.
-            Item::Message { role: "system" | "developer", content } if self.messages.is_empty() => {
+            Role::System | Role::Developer if self.messages.is_empty() => {
                 let texts = parts::blocks(content);
                 self.system.extend(texts.iter().filter_map(|block| block["text"].as_str().map(str::to_owned)));
             }
-            Item::Message { role, content } => {
-                let role = if role == "assistant" { "assistant" } else { "user" };
-                self.add(role, parts::blocks(content));
-            }
-            Item::Call { .. } | Item::Output { .. } | Item::Other => self.add("user", parts::text_block(&value.to_string())),
+            Role::Assistant => self.add("assistant", parts::blocks(content)),
+            Role::User | Role::System | Role::Developer => self.add("user", parts::blocks(content)),
         }
     }
 }
@@ -186,7 +193,10 @@ fn call_id(id: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{limits::ANSWER_TOKENS, testing::request};
+    use crate::{
+        limits::ANSWER_TOKENS,
+        testing::{message, parameters as parameters_of, request},
+    };
 
     fn reasoning_of(provider: &str, summary: &str, sealed: Option<&str>) -> Reasoning {
         let sealed = sealed.map(str::to_owned);
@@ -200,7 +210,7 @@ mod tests {
     }
 
     fn with_effort(mut request: ModelRequest, effort: &str) -> ModelRequest {
-        request.parameters = Some(json!({ "reasoning": { "effort": effort } }).into());
+        request.parameters = parameters_of(json!({ "reasoning": { "effort": effort } }));
         request
     }
 
@@ -215,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_conversation_is_sent_whole_and_in_turns() {
-        let mut messages = vec![ModelMessage::UserItem(json!({"role": "developer", "content": "short"})), ModelMessage::User("hi".into())];
+        let mut messages = vec![message(Role::Developer, Content::Text("short".into())), ModelMessage::User("hi".into())];
         messages.extend(iteration(Vec::new(), "Let me see."));
         messages.push(ModelMessage::User("and?".into()));
         let mut request = request(messages);
@@ -260,7 +270,7 @@ mod tests {
     fn parameters_are_translated() {
         let asked = |parameters: Value| {
             let mut request = request(vec![ModelMessage::User("hi".into())]);
-            request.parameters = Some(parameters.into());
+            request.parameters = parameters_of(parameters);
             body(&request, "m")
         };
         let body = asked(json!({"temperature": 0.5, "top_p": 0.9, "max_output_tokens": 99, "service_tier": "default", "user": "u"}));
@@ -279,7 +289,7 @@ mod tests {
     fn an_effort_is_a_thinking_budget_within_the_token_limit() {
         let asked = |parameters: Value| {
             let mut request = request(vec![ModelMessage::User("hi".into())]);
-            request.parameters = Some(parameters.into());
+            request.parameters = parameters_of(parameters);
             let body = body(&request, "claude-sonnet-4-5");
             (body["max_tokens"].as_u64(), body["thinking"]["budget_tokens"].as_u64())
         };
@@ -295,7 +305,7 @@ mod tests {
         let mut request = request(vec![ModelMessage::User("hi".into())]);
         let schema = json!({"type": "object", "additionalProperties": false});
         let format = json!({"type": "json_schema", "name": "n", "schema": schema, "strict": true});
-        request.parameters = Some(json!({"reasoning": {"effort": "minimal", "summary": "auto"}, "text": {"format": format}}).into());
+        request.parameters = parameters_of(json!({"reasoning": {"effort": "minimal", "summary": "auto"}, "text": {"format": format}}));
         let body = body(&request, "claude-opus-4-7");
         assert_eq!(body["thinking"], json!({"type": "adaptive", "display": "summarized"}));
         assert_eq!(body["output_config"], json!({"effort": "low", "format": {"type": "json_schema", "schema": schema}}));

@@ -30,19 +30,20 @@ pub(super) enum Thinking {
 
 /// The token limit and the thinking mode of this request.
 pub(super) fn allowance(request: &ModelRequest, model: &str, messages: &[Value]) -> Allowance {
-    let given = |key: &str| request.parameters.as_deref().and_then(|parameters| parameters.get(key));
-    let asked = given("max_output_tokens").and_then(Value::as_u64);
-    let reasoning = |key: &str| given("reasoning").and_then(|reasoning| reasoning.get(key)?.as_str());
+    let given = request.parameters.as_deref();
+    let asked = given.and_then(|parameters| parameters.tokens_max);
+    let thinking = given.and_then(|parameters| parameters.reasoning.as_ref());
     // Thinking is not possible if the model must call a tool or continues a prefill.
     let may_think = matches!(request.choice, ToolChoice::Auto | ToolChoice::None) && request.prefill.is_none();
-    let effort = reasoning("effort").filter(|_| may_think);
+    let effort = thinking.and_then(|thinking| thinking.effort.as_deref()).filter(|_| may_think);
     let Some((effort, budget)) = effort.and_then(|effort| Some((effort, budget(effort)?))) else {
         return Allowance { max_tokens: asked.unwrap_or(ANSWER_TOKENS), thinking: Thinking::Off };
     };
     let max_tokens = asked.unwrap_or(ANSWER_TOKENS + budget);
     if !thinks_by_budget(model) {
         let effort = if effort == "minimal" { "low" } else { effort };
-        let thinking = Thinking::Adaptive { effort: effort.to_owned(), is_shown: reasoning("summary").is_some() };
+        let thinking =
+            Thinking::Adaptive { effort: effort.to_owned(), is_shown: thinking.is_some_and(|thinking| thinking.summary.is_some()) };
         return Allowance { max_tokens, thinking };
     }
     // At least half of the tokens stays for the answer. If the rest is below the minimum for thinking, the model does not think.

@@ -1,12 +1,16 @@
 //! The body of a request: the whole conversation in order, as messages of this protocol.
 
 use serde_json::{Value, json};
-use windlass_kernel::{RequestedCall, ToolChoice};
+use windlass_kernel::{
+    RequestedCall, ToolChoice,
+    header::{Content, Media, Part, Role},
+    parameters::{FormatKind, Parameters},
+};
 use windlass_ports::{ModelMessage, ModelRequest, ModelTool};
 
 use crate::{
     arguments,
-    item::{Item, part_text, text_of},
+    conversation::{role_name, text_of},
 };
 
 /// The body to post for this request. `model` is the provider's name of the model.
@@ -42,38 +46,29 @@ pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
     body
 }
 
-/// Translates the parameters of the answer from the Responses protocol to this one.
-fn set_parameters(body: &mut Value, parameters: &Value) {
-    let same =
-        ["temperature", "top_p", "presence_penalty", "frequency_penalty", "user", "service_tier", "prompt_cache_key", "safety_identifier"];
-    let given = |key: &str| parameters.get(key).filter(|value| !value.is_null());
-    for key in same {
-        if let Some(value) = given(key) {
-            body[key] = value.clone();
+fn set_parameters(body: &mut Value, parameters: &Parameters) {
+    let mut set = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            body[name] = value;
         }
-    }
-    if let Some(tokens) = given("max_output_tokens") {
-        body["max_tokens"] = tokens.clone();
-    }
-    if let Some(effort) = given("reasoning").and_then(|reasoning| reasoning.get("effort")).filter(|effort| effort.is_string()) {
-        body["reasoning_effort"] = effort.clone();
-    }
-    let Some(text) = given("text") else { return };
-    if let Some(verbosity) = text.get("verbosity").filter(|verbosity| verbosity.is_string()) {
-        body["verbosity"] = verbosity.clone();
-    }
-    let format = text.get("format").unwrap_or(&Value::Null);
-    match format["type"].as_str() {
-        Some("json_object") => body["response_format"] = json!({ "type": "json_object" }),
-        Some("json_schema") => {
-            let mut schema = format.clone();
-            if let Some(schema) = schema.as_object_mut() {
-                schema.remove("type");
-            }
-            body["response_format"] = json!({ "type": "json_schema", "json_schema": schema });
-        }
-        Some(_) | None => {}
-    }
+    };
+    set("temperature", parameters.temperature.map(Value::from));
+    set("top_p", parameters.top_p.map(Value::from));
+    set("presence_penalty", parameters.presence_penalty.map(Value::from));
+    set("frequency_penalty", parameters.frequency_penalty.map(Value::from));
+    set("user", parameters.user.as_deref().map(Value::from));
+    set("service_tier", parameters.service_tier.as_deref().map(Value::from));
+    set("prompt_cache_key", parameters.prompt_cache_key.as_deref().map(Value::from));
+    set("safety_identifier", parameters.safety_identifier.as_deref().map(Value::from));
+    set("max_tokens", parameters.tokens_max.map(Value::from));
+    set("reasoning_effort", parameters.reasoning.as_ref().and_then(|thinking| thinking.effort.as_deref()).map(Value::from));
+    set("verbosity", parameters.form.as_ref().and_then(|form| form.verbosity.as_deref()).map(Value::from));
+    let format = parameters.format().and_then(|format| match format.kind {
+        FormatKind::Text => None,
+        FormatKind::JsonObject => Some(json!({ "type": "json_object" })),
+        FormatKind::JsonSchema => Some(json!({ "type": "json_schema", "json_schema": format.description })),
+    });
+    set("response_format", format);
 }
 
 fn function(tool: &ModelTool) -> Value {
@@ -93,7 +88,9 @@ fn messages(request: &ModelRequest) -> Vec<Value> {
     for message in &request.messages {
         match message {
             ModelMessage::User(text) => messages.push(user(text)),
-            ModelMessage::UserItem(value) => push_item(&mut messages, value),
+            ModelMessage::Message { role, content } => messages.push(written(*role, content)),
+            // Servers refuse the result of a call that is not in the conversation, and items of unknown kinds.
+            ModelMessage::StrayOutput { item, .. } | ModelMessage::Other(item) => messages.push(user(&item.to_string())),
             // The protocol has no field for reasoning, and servers that send some do not all accept it back.
             ModelMessage::Assistant { reasoning: _, text, calls } => messages.push(assistant(text, calls)),
             ModelMessage::ToolResult { provider_id, tool: _, output } => messages.push(tool_result(provider_id, output)),
@@ -124,78 +121,48 @@ fn tool_result(id: &str, output: &str) -> Value {
     json!({ "role": "tool", "tool_call_id": id, "content": output })
 }
 
-fn push_item(messages: &mut Vec<Value>, value: &Value) {
-    match Item::read(value) {
-        // Not every server knows `developer`, the newer name of this role.
-        Item::Message { role: "developer", content } => messages.push(json!({ "role": "system", "content": parts(content) })),
-        Item::Message { role, content } => messages.push(json!({ "role": role, "content": parts(content) })),
-        Item::Call { id, tool, arguments } => push_call(messages, tool_call(id, tool, arguments)),
-        Item::Output { id, output } if has_call(messages, id) => {
-            messages.push(tool_result(id, &text_of(output).unwrap_or_else(|| output.to_string())));
-        }
-        // Servers refuse the result of a call that is not in the conversation.
-        Item::Output { .. } | Item::Other => messages.push(user(&value.to_string())),
-    }
-}
-
-/// Appends a call to the assistant's last message, since the protocol wants calls that were made together in one message.
-fn push_call(messages: &mut Vec<Value>, call: Value) {
-    if let Some(last) = messages.last_mut().filter(|last| last["role"] == "assistant") {
-        match last.get_mut("tool_calls").and_then(Value::as_array_mut) {
-            Some(calls) => calls.push(call),
-            None => last["tool_calls"] = Value::Array(vec![call]),
-        }
-        return;
-    }
-    messages.push(json!({ "role": "assistant", "content": null, "tool_calls": [call] }));
-}
-
-fn has_call(messages: &[Value], id: &str) -> bool {
-    let calls = messages.iter().filter_map(|message| message.get("tool_calls")?.as_array()).flatten();
-    calls.into_iter().any(|call| call["id"] == id)
+/// A message from outside.
+fn written(role: Role, content: &Content<String, Value>) -> Value {
+    // Not every server knows `developer`, the newer name of this role.
+    let role = if role == Role::Developer { Role::System } else { role };
+    json!({ "role": role_name(role), "content": parts(content) })
 }
 
 /// Content as one text if it has only text, which every server accepts; otherwise as parts.
-fn parts(content: &Value) -> Value {
-    match (text_of(content), content.as_array()) {
-        (Some(text), _) => Value::from(text),
-        (None, Some(parts)) => parts.iter().map(part).collect(),
-        (None, None) => content.clone(),
+fn parts(content: &Content<String, Value>) -> Value {
+    match (text_of(content), content) {
+        (None, Content::Parts(parts)) => parts.iter().map(part).collect(),
+        (text, _) => Value::from(text.unwrap_or_default()),
     }
 }
 
-fn part(part: &Value) -> Value {
-    if let Some(text) = part_text(part) {
-        return json!({ "type": "text", "text": text });
-    }
-    let given = |key: &str| part.get(key).filter(|value| value.is_string()).cloned();
-    match (part["type"].as_str(), given("image_url")) {
-        (Some("input_image"), Some(url)) => {
+fn part(part: &Part<String, Value>) -> Value {
+    match part {
+        Part::Text(text) => json!({ "type": "text", "text": text }),
+        Part::Attachment { media: Media::Image { url: Some(url), detail }, .. } => {
             let mut image = json!({ "url": url });
-            if let Some(detail) = given("detail") {
-                image["detail"] = detail;
+            if let Some(detail) = detail {
+                image["detail"] = detail.as_str().into();
             }
             json!({ "type": "image_url", "image_url": image })
         }
-        (Some("input_file"), _) => {
-            let fields = ["file_data", "file_id", "filename"].into_iter().filter_map(|key| Some((key.to_owned(), given(key)?)));
-            json!({ "type": "file", "file": Value::Object(fields.collect()) })
+        Part::Attachment { media: Media::File { data, id, name, .. }, .. } => {
+            let fields = [("file_data", data), ("file_id", id), ("filename", name)];
+            let given = fields.into_iter().filter_map(|(key, text)| Some((key.to_owned(), Value::from(text.as_deref()?))));
+            json!({ "type": "file", "file": Value::Object(given.collect()) })
         }
-        _ => part.clone(),
+        // The protocol has parts of other kinds that clients send in the same form.
+        Part::Attachment { media: Media::Image { url: None, .. } | Media::Refusal(_) | Media::Other, json } => json.clone(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::request;
+    use crate::testing::{file, image, message, request, texts};
 
     fn mapped(messages: Vec<ModelMessage>) -> Value {
         body(&request(messages), "m")["messages"].take()
-    }
-
-    fn mapped_items(items: Value) -> Value {
-        mapped(items.as_array().unwrap().iter().cloned().map(ModelMessage::UserItem).collect())
     }
 
     #[test]
@@ -246,15 +213,16 @@ mod tests {
 
     #[test]
     fn items_with_a_role_are_passed_on() {
-        let items = json!([
-            {"type": "message", "role": "developer", "content": "short"},
-            {"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "text", "text": "b"}]},
-            {"role": "assistant", "content": [{"type": "output_text", "text": "c"}]},
-            {"role": "user", "content": [{"type": "input_text", "text": "see"}, {"type": "input_image", "image_url": "data:x"}]},
-            {"role": "user", "content": [{"type": "input_file", "filename": "a.pdf", "file_data": "data:y"}]},
-        ]);
+        let shown = vec![Part::Text("see".into()), image("data:x", None, &Value::Null)];
+        let filed = vec![file(&json!({"type": "input_file", "filename": "a.pdf", "file_data": "data:y"}))];
         assert_eq!(
-            mapped_items(items),
+            mapped(vec![
+                message(Role::Developer, Content::Text("short".into())),
+                message(Role::User, texts(&["a", "b"])),
+                message(Role::Assistant, texts(&["c"])),
+                message(Role::User, Content::Parts(shown)),
+                message(Role::User, Content::Parts(filed)),
+            ]),
             json!([
                 {"role": "system", "content": "short"},
                 {"role": "user", "content": "a\nb"},
@@ -266,20 +234,17 @@ mod tests {
     }
 
     #[test]
-    fn calls_made_together_are_one_message_and_stray_items_are_text() {
-        let call = |id: &str| json!({"type": "function_call", "call_id": id, "name": "f", "arguments": "{}"});
-        let output = |id: &str| json!({"type": "function_call_output", "call_id": id, "output": "o"});
-        let sent = |id: &str| json!({"id": id, "type": "function", "function": {"name": "f", "arguments": "{}"}});
+    fn stray_items_are_text() {
+        let output = json!({"type": "function_call_output", "call_id": "c", "output": "o"});
         let stray = json!({"type": "weather", "degrees": 7});
-        assert_eq!(
-            mapped_items(json!([call("a"), call("b"), output("a"), output("b"), output("c"), stray])),
-            json!([
-                {"role": "assistant", "content": null, "tool_calls": [sent("a"), sent("b")]},
-                {"role": "tool", "tool_call_id": "a", "content": "o"},
-                {"role": "tool", "tool_call_id": "b", "content": "o"},
-                {"role": "user", "content": output("c").to_string()},
-                {"role": "user", "content": stray.to_string()},
-            ])
-        );
+        let messages = vec![
+            ModelMessage::StrayOutput { call: "c".into(), output: "o".into(), item: output.clone() },
+            ModelMessage::Other(stray.clone()),
+        ];
+        let expected = json!([
+            {"role": "user", "content": output.to_string()},
+            {"role": "user", "content": stray.to_string()},
+        ]);
+        assert_eq!(mapped(messages), expected);
     }
 }

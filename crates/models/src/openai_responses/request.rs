@@ -1,31 +1,19 @@
 //! The body of a request: the whole conversation in order, as items.
 
 use serde_json::{Value, json};
-use windlass_kernel::{RequestedCall, ToolChoice, content::Reasoning};
+use windlass_kernel::{
+    RequestedCall, ToolChoice,
+    content::Reasoning,
+    header::{Content, Role},
+    parameters::Parameters,
+};
 use windlass_ports::{ModelMessage, ModelRequest, ModelTool};
 
 use super::REASONING_PROVIDER;
 use crate::{
     arguments,
-    item::{Item, part_text},
+    conversation::{json_of, role_name},
 };
-
-/// The parameters of the answer that are sent on unchanged, since the client uses the same protocol.
-const PARAMETERS: [&str; 13] = [
-    "temperature",
-    "top_p",
-    "top_logprobs",
-    "presence_penalty",
-    "frequency_penalty",
-    "max_output_tokens",
-    "reasoning",
-    "text",
-    "service_tier",
-    "prompt_cache_key",
-    "safety_identifier",
-    "user",
-    "metadata",
-];
 
 /// The body to post for this request. `model` is the provider's name of the model.
 pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
@@ -45,17 +33,36 @@ pub(super) fn body(request: &ModelRequest, model: &str) -> Value {
             ToolChoice::Tool(name) => body["tool_choice"] = json!({ "type": "function", "name": name }),
         }
     }
-    let given = |key: &str| request.parameters.as_deref()?.get(key).filter(|value| !value.is_null());
-    for key in PARAMETERS {
-        if let Some(value) = given(key) {
-            body[key] = value.clone();
-        }
+    if let Some(parameters) = request.parameters.as_deref() {
+        set_parameters(&mut body, parameters);
     }
     // Models without reasoning refuse a request for it.
-    if given("reasoning").is_some() {
+    if request.parameters.as_ref().is_some_and(|parameters| parameters.reasoning.is_some()) {
         body["include"] = json!(["reasoning.encrypted_content"]);
     }
     body
+}
+
+fn set_parameters(body: &mut Value, parameters: &Parameters) {
+    let Parameters { temperature, top_p, top_logprobs, presence_penalty, frequency_penalty, .. } = parameters;
+    let mut set = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            body[name] = value;
+        }
+    };
+    set("temperature", temperature.map(Value::from));
+    set("top_p", top_p.map(Value::from));
+    set("top_logprobs", top_logprobs.map(Value::from));
+    set("presence_penalty", presence_penalty.map(Value::from));
+    set("frequency_penalty", frequency_penalty.map(Value::from));
+    set("max_output_tokens", parameters.tokens_max.map(Value::from));
+    set("reasoning", parameters.reasoning.as_ref().map(|thinking| json!(thinking)));
+    set("text", parameters.form.as_ref().map(|form| json!(form)));
+    set("service_tier", parameters.service_tier.as_deref().map(Value::from));
+    set("prompt_cache_key", parameters.prompt_cache_key.as_deref().map(Value::from));
+    set("safety_identifier", parameters.safety_identifier.as_deref().map(Value::from));
+    set("user", parameters.user.as_deref().map(Value::from));
+    set("metadata", parameters.metadata.clone().map(Value::Object));
 }
 
 fn function(tool: &ModelTool) -> Value {
@@ -70,7 +77,9 @@ fn input(request: &ModelRequest) -> Vec<Value> {
     for message in &request.messages {
         match message {
             ModelMessage::User(text) => input.push(user(text)),
-            ModelMessage::UserItem(value) => input.push(item(value)),
+            ModelMessage::Message { role, content } => input.push(written(*role, content)),
+            // An output without its call, and an item of an unknown kind, become text.
+            ModelMessage::StrayOutput { item, .. } | ModelMessage::Other(item) => input.push(user(&item.to_string())),
             ModelMessage::Assistant { reasoning, text, calls } => {
                 input.extend(reasoning.iter().filter_map(reasoning_item));
                 if !text.is_empty() {
@@ -102,32 +111,18 @@ fn reasoning_item(reasoning: &Reasoning) -> Option<Value> {
     Some(json!({ "type": "reasoning", "summary": summary, "encrypted_content": sealed }))
 }
 
-/// Converts an item. A message loses its id, which this server did not assign. An item of an unknown kind becomes text.
-fn item(value: &Value) -> Value {
-    match Item::read(value) {
-        Item::Message { role, content } => {
-            let is_output = role == "assistant";
-            let content = match content.as_array() {
-                Some(parts) => parts.iter().map(|one| part(one, is_output)).collect(),
-                None => content.clone(),
-            };
-            json!({ "type": "message", "role": role, "content": content })
-        }
-        Item::Call { .. } | Item::Output { .. } | Item::Other => user(&value.to_string()),
-    }
-}
-
-fn part(part: &Value, is_output: bool) -> Value {
-    match part_text(part) {
-        Some(text) => json!({ "type": if is_output { "output_text" } else { "input_text" }, "text": text }),
-        None => part.clone(),
-    }
+/// A message from outside. All parts but texts are as the client sent them, who uses the same protocol.
+fn written(role: Role, content: &Content<String, Value>) -> Value {
+    let text_type = if role == Role::Assistant { "output_text" } else { "input_text" };
+    json!({ "type": "message", "role": role_name(role), "content": json_of(content, text_type) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::request;
+    use windlass_kernel::header::Part;
+
+    use crate::testing::{file as file_part, image as attached, message, request};
 
     fn reasoning_of(provider: &str, sealed: Option<&str>) -> Reasoning {
         let sealed = sealed.map(str::to_owned);
@@ -165,7 +160,7 @@ mod tests {
         request.one_call = true;
         let parameters = json!({"temperature": 0.5, "max_output_tokens": 99, "reasoning": {"effort": "low"}, "service_tier": "flex",
             "prompt_cache_key": "k", "safety_identifier": "s", "metadata": {"a": "b"}, "top_p": null});
-        request.parameters = Some(parameters.into());
+        request.parameters = crate::testing::parameters(parameters);
         for (choice, spelled) in [
             (ToolChoice::None, json!("none")),
             (ToolChoice::Required, json!("required")),
@@ -184,13 +179,13 @@ mod tests {
     }
 
     #[test]
-    fn images_and_files_are_sent_unchanged_and_ids_are_left_out() {
+    fn images_and_files_are_sent_unchanged() {
         let image = json!({"type": "input_image", "image_url": "data:image/png;base64,aa", "detail": "low"});
         let file = json!({"type": "input_file", "file_url": "https://example.org/a.pdf"});
-        let message = json!({"type": "message", "id": "msg_1", "status": "completed", "role": "user",
-            "content": [{"type": "text", "text": "see"}, image, file]});
+        let parts = vec![Part::Text("see".into()), attached("data:image/png;base64,aa", Some("low"), &image), file_part(&file)];
         let stray = json!({"type": "weather", "degrees": 7});
-        let sent = body(&request(vec![ModelMessage::UserItem(message), ModelMessage::UserItem(stray.clone())]), "m")["input"].take();
+        let messages = vec![message(Role::User, Content::Parts(parts)), ModelMessage::Other(stray.clone())];
+        let sent = body(&request(messages), "m")["input"].take();
         let expected = json!([
             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "see"}, image, file]},
             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": stray.to_string()}]},

@@ -6,7 +6,7 @@ use windlass_ports::ModelTool;
 
 use super::script::{Call, Cut, Fail, Reply};
 use crate::{
-    item::ConversationEnd,
+    conversation::ConversationEnd,
     limits::{CALLS_MAX, ECHO_CHARS_MAX, KEYWORD_WAIT_MS_MAX},
 };
 

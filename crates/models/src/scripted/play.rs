@@ -3,11 +3,20 @@
 use std::time::Duration;
 
 use futures_util::stream;
-use windlass_kernel::{RequestedCall, Usage, content::Reasoning};
+use serde_json::{Value, json};
+use windlass_kernel::{
+    RequestedCall, Usage,
+    content::Reasoning,
+    header::{Content, Role},
+};
 use windlass_ports::{ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream};
 
 use super::script::{Fail, Reply, affects};
-use crate::{failure, limits::CHUNK_BYTES};
+use crate::{
+    conversation::{json_of, role_name},
+    failure,
+    limits::CHUNK_BYTES,
+};
 
 /// One step of the stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,13 +108,24 @@ fn counted(text: &str, calls: &[RequestedCall], request: &ModelRequest) -> Usage
     let call_bytes = |call: &RequestedCall| call.tool.len() + call.arguments.len();
     let message_bytes = |message: &ModelMessage| match message {
         ModelMessage::User(text) => text.len(),
-        ModelMessage::UserItem(value) => value.to_string().len(),
+        ModelMessage::Message { role, content } => json_bytes(*role, content),
+        ModelMessage::StrayOutput { item, .. } | ModelMessage::Other(item) => item.to_string().len(),
         ModelMessage::Assistant { reasoning: _, text, calls } => text.len() + calls.iter().map(call_bytes).sum::<usize>(),
         ModelMessage::ToolResult { output, .. } => output.len(),
     };
     let read = request.instructions.as_ref().map_or(0, String::len) + request.messages.iter().map(message_bytes).sum::<usize>();
     let written = text.len() + calls.iter().map(call_bytes).sum::<usize>();
     Usage { tokens_in: (read / 4) as u64 + 1, tokens_out: (written / 4) as u64 + 1, ..Usage::default() }
+}
+
+/// The bytes of a message from outside as JSON.
+fn json_bytes(role: Role, content: &Content<String, Value>) -> usize {
+    let (role, json) = (role_name(role), json_of(content, "input_text"));
+    let message = match content {
+        Content::Text(_) => json!({ "role": role, "content": json }),
+        Content::Parts(_) => json!({ "type": "message", "role": role, "content": json }),
+    };
+    message.to_string().len()
 }
 
 #[cfg(test)]

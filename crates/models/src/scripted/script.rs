@@ -15,7 +15,7 @@ use serde_json::Value;
 use windlass_kernel::{FailureCause, Finish, Usage};
 use windlass_ports::{ModelError, Retry};
 
-use crate::{failure, item::ConversationEnd, limits::SCRIPT_BYTES_MAX};
+use crate::{conversation::ConversationEnd, failure, limits::SCRIPT_BYTES_MAX};
 
 /// Why a script cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +84,7 @@ impl Script {
         let listed = || self.iterations.get(usize::try_from(iteration.checked_sub(1)?).ok()?);
         ruled.or_else(listed).ok_or_else(|| {
             let message = format!("the script has no reply for iteration {iteration} of this input");
-            failure::failure("script_ended", FailureCause::Other, message, Retry::Never)
+            failure::failure("script_ended".into(), FailureCause::Other, message, Retry::Never)
         })
     }
 }

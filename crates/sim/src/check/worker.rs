@@ -466,7 +466,7 @@ fn model_input(config: &Config, run: RunNo, id: ModelCallId, is_reply: bool, now
     if !is_reply {
         let retry_at = (attempt < 2).then(|| now.plus_ms(HOLD_TICKS));
         return Input::AttemptFailed(Failure {
-            code: "busy".to_owned(),
+            code: "busy".into(),
             cause: FailureCause::Other,
             message: String::new(),
             retry_after_ms: None,

@@ -176,6 +176,7 @@ async fn doors() -> Router {
         ids: Arc::new(CountedIds::default()),
         crash: CrashPoints::default(),
         settings: Settings::default(),
+        reader: Arc::new(windlass_doors::WireReader),
         meter: Arc::new(windlass_ports::NoMeter),
         life: None,
     });

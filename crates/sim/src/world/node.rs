@@ -231,6 +231,7 @@ fn parts(world: &Arc<World>, node: &Arc<Node>) -> Parts {
         ids: Arc::new(SimIds { node: node.id, last: AtomicU64::new(0) }),
         crash: CrashPoints::watched(move |what, kind, when| watcher.reach(what, kind, when)),
         settings: settings(world),
+        reader: Arc::new(windlass_ports::NoReader),
         meter: Arc::new(windlass_ports::NoMeter),
         life: Some(node.life.clone()),
     }

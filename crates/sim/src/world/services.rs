@@ -201,7 +201,7 @@ fn early(world: &World, agent: &AgentKey, run: RunId, call: CallNumber, item: It
             reason: None,
             key: None,
         },
-        content: NewItem { id: item, kind: ItemKind::Result, content: content::result(call, TaskStatus::Success, &raw) },
+        content: NewItem::own(item, ItemKind::Result, content::result(call, TaskStatus::Success, &raw)),
         now: Timestamp(1_700_000_000_000 + world.elapsed_ms() as i64),
     }
 }

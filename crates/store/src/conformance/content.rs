@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{BoxRange, CallNumber, Input, ItemId, ItemKind, StreamedText};
+use windlass_kernel::{
+    BoxRange, CallNumber, Input, ItemId, ItemKind, NewItem, StreamedText,
+    header::{ItemHeader, Span},
+};
 use windlass_ports::{ContextSize, Enqueued, Item, MessageKind, NewPack, Packed, Page, RequestKey};
 
 use super::{
@@ -121,8 +124,9 @@ pub async fn boxes_are_packed_into_one(store: Arc<dyn Full>) {
     }
     let mut expected = store.range_items(&tenant, ranges[0]).await.unwrap();
     expected.extend(store.range_items(&tenant, ranges[1]).await.unwrap());
-    let extra = kit.item(ItemKind::Instruction, b"\"extra\"");
-    expected.push(Item { id: extra.id, kind: extra.kind, content: extra.content.clone() });
+    let header = Some(ItemHeader::Other(Span(0, 7)));
+    let extra = NewItem { header, ..kit.item(ItemKind::Instruction, b"\"extra\"") };
+    expected.push(Item::from(&extra));
     let pack = kit.new_pack(&tenant, ranges.clone(), vec![extra]);
     let packed = BoxRange { id: pack.id, length: 5 };
     assert_eq!(store.pack(pack.clone()).await.unwrap(), Packed::Done(packed));

@@ -172,7 +172,7 @@ impl Kit {
 
     /// A new item with this content.
     pub fn item(&self, kind: ItemKind, bytes: &[u8]) -> NewItem {
-        NewItem { id: self.item_id(), kind, content: bytes.to_vec().into() }
+        NewItem::own(self.item_id(), kind, bytes.to_vec().into())
     }
 
     /// A request to pack a box, without a limit.
@@ -301,7 +301,7 @@ impl Kit {
     pub fn new_report(&self, agent: &AgentKey, run: RunId, call: u32, now: Timestamp) -> NewReport {
         let raw = serde_json::value::RawValue::from_string("{\"ok\":true}".into()).unwrap();
         let bytes = content::result(CallNumber(call), TaskStatus::Success, &raw);
-        let content = NewItem { id: self.item_id(), kind: ItemKind::Result, content: bytes };
+        let content = NewItem::own(self.item_id(), ItemKind::Result, bytes);
         NewReport {
             agent: agent.clone(),
             run,

@@ -420,7 +420,13 @@ impl Rows for MemoryRows {
         // A copy, because the caller's bytes may be a slice of a large buffer.
         let content = Bytes::copy_from_slice(&item.content);
         self.bytes += content.len() as u64;
-        let row = ItemRow { id: item.id, kind: item.kind, hash: codec::content_hash(&content), content };
+        let row = ItemRow {
+            id: item.id,
+            kind: item.kind,
+            hash: codec::content_hash(&content),
+            content,
+            header: codec::encode_header(item.header.as_ref()).map(Bytes::from),
+        };
         must(self.items.insert(item.id, (tenant.clone(), row)), "an item")
     }
 

@@ -297,6 +297,7 @@ impl Columns {
             kind: self.variant(ItemKind::parse)?,
             hash: self.bytes()?,
             content: self.content()?,
+            header: self.get::<Option<&[u8]>>()?.map(Bytes::copy_from_slice),
         })
     }
 

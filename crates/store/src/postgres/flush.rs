@@ -390,6 +390,7 @@ impl Writes<'_> {
                 column(&rows, |(_, item)| item.kind.as_str()),
                 column(&rows, |(_, item)| hash(item)),
                 column(&rows, |(_, item)| item.content.as_ref()),
+                column(&rows, |(_, item)| codec::encode_header(item.header.as_ref())),
             ],
         )
     }

@@ -26,6 +26,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0009_usage.sql"),
     include_str!("../../migrations/postgres/0010_manifests.sql"),
     include_str!("../../migrations/postgres/0011_id_key.sql"),
+    include_str!("../../migrations/postgres/0012_headers.sql"),
 ];
 
 /// The oldest server version that has everything the statements use.

@@ -141,7 +141,7 @@ statements! {
     claims: each!(by!("bytea"), concat!("SELECT ", call_columns!(),
         " FROM calls c WHERE c.run = q.a AND c.status = 'claimed' OFFSET 0"));
     items: each!(by!("text", "bytea"),
-        "SELECT t.item, t.kind, t.hash, t.content FROM items t WHERE t.item = q.b AND t.tenant = q.a LIMIT 1");
+        "SELECT t.item, t.kind, t.hash, t.content, t.header FROM items t WHERE t.item = q.b AND t.tenant = q.a LIMIT 1");
     boxes: each!(by!("bytea"), "SELECT b.box, b.tenant, b.parent, b.parent_length, b.depth, b.inherited, b.shared FROM boxes b WHERE b.box = q.a LIMIT 1");
     /// Boxes with all boxes that must be read before them.
     box_chains: "WITH RECURSIVE chain AS (
@@ -189,7 +189,7 @@ statements! {
         ORDER BY c.created_at, c.run, c.call LIMIT $4");
     calls_by_key: concat!("SELECT ", call_columns!(), " FROM calls c WHERE c.tenant = $1 AND c.claim_key = $2");
     /// A left join, so that a missing item is an error and not a gap.
-    box_items: "SELECT b.position, t.item, t.kind, t.hash, t.content
+    box_items: "SELECT b.position, t.item, t.kind, t.hash, t.content, t.header
         FROM box_rows b LEFT JOIN LATERAL (SELECT * FROM items t WHERE t.item = b.item LIMIT 1) AS t ON true
         WHERE b.box = $1 AND b.position >= $2 AND b.position < $3 ORDER BY b.position LIMIT $4";
     /// The length is read without the content.
@@ -285,30 +285,31 @@ statements! {
         journaled AS (INSERT INTO stretches (run, first, epoch, at, version, events)
             SELECT unnest($16::bytea[]), unnest($17::bigint[]), unnest($18::bigint[]), unnest($19::bigint[]), unnest($20::bigint[]),
                 unnest($21::text[])),
-        stored AS (INSERT INTO items (item, tenant, kind, hash, content)
-            SELECT unnest($22::bytea[]), unnest($23::text[]), unnest($24::text[]), unnest($25::bytea[]), unnest($26::bytea[])),
+        stored AS (INSERT INTO items (item, tenant, kind, hash, content, header)
+            SELECT unnest($22::bytea[]), unnest($23::text[]), unnest($24::text[]), unnest($25::bytea[]), unnest($26::bytea[]),
+                unnest($27::bytea[])),
         placed AS (INSERT INTO box_rows (box, position, item)
-            SELECT unnest($27::bytea[]), unnest($28::bigint[]), unnest($29::bytea[])),
+            SELECT unnest($28::bytea[]), unnest($29::bigint[]), unnest($30::bytea[])),
         sent AS (INSERT INTO inbox (n, tenant, agent, kind, status, run, epoch, call, item, outcome, after_execution, source,
             reason, created_at, processed_at)
-            SELECT unnest($30::bigint[]), unnest($31::text[]), unnest($32::text[]), unnest($33::text[]), unnest($34::text[]),
-                unnest($35::bytea[]), unnest($36::bigint[]), unnest($37::bigint[]), unnest($38::bytea[]), unnest($39::text[]),
-                unnest($40::text[]), unnest($41::text[]), unnest($42::text[]), unnest($43::bigint[]), unnest($44::bigint[])),
+            SELECT unnest($31::bigint[]), unnest($32::text[]), unnest($33::text[]), unnest($34::text[]), unnest($35::text[]),
+                unnest($36::bytea[]), unnest($37::bigint[]), unnest($38::bigint[]), unnest($39::bytea[]), unnest($40::text[]),
+                unnest($41::text[]), unnest($42::text[]), unnest($43::text[]), unnest($44::bigint[]), unnest($45::bigint[])),
         called AS (INSERT INTO calls (tenant, agent, run, call, iteration, tool, route, effect, status, created_at, deadline, item,
             result, worker, lease_until, attempt, claim_key)
-            SELECT unnest($45::text[]), unnest($46::text[]), unnest($47::bytea[]), unnest($48::bigint[]), unnest($49::bigint[]),
-                unnest($50::text[]), unnest($51::text[]), unnest($52::text[]), unnest($53::text[]), unnest($54::bigint[]),
-                unnest($55::bigint[]), unnest($56::bytea[]), unnest($57::bytea[]), unnest($58::text[]), unnest($59::bigint[]),
-                unnest($60::bigint[]), unnest($61::text[])),
+            SELECT unnest($46::text[]), unnest($47::text[]), unnest($48::bytea[]), unnest($49::bigint[]), unnest($50::bigint[]),
+                unnest($51::text[]), unnest($52::text[]), unnest($53::text[]), unnest($54::text[]), unnest($55::bigint[]),
+                unnest($56::bigint[]), unnest($57::bytea[]), unnest($58::bytea[]), unnest($59::text[]), unnest($60::bigint[]),
+                unnest($61::bigint[]), unnest($62::text[])),
         moved AS (UPDATE calls c SET status = q.status, result = coalesce(q.result, c.result),
                 deadline = coalesce(q.deadline, c.deadline), lease_until = NULL, claim_key = NULL,
                 worker = CASE WHEN q.status = 'waiting' THEN NULL ELSE c.worker END,
                 attempt = c.attempt + (q.status = 'started')::int
-            FROM (SELECT unnest($62::bytea[]) AS run, unnest($63::bigint[]) AS call, unnest($64::text[]) AS status,
-                unnest($65::bytea[]) AS result, unnest($66::bigint[]) AS deadline) AS q
+            FROM (SELECT unnest($63::bytea[]) AS run, unnest($64::bigint[]) AS call, unnest($65::text[]) AS status,
+                unnest($66::bytea[]) AS result, unnest($67::bigint[]) AS deadline) AS q
             CROSS JOIN LATERAL (SELECT t.ctid FROM calls t WHERE t.run = q.run AND t.call = q.call LIMIT 1) AS found
             WHERE c.ctid = found.ctid RETURNING 1)
-        SELECT 1 / ((SELECT count(*) FROM moved) = cardinality($62::bytea[]))::int");
+        SELECT 1 / ((SELECT count(*) FROM moved) = cardinality($63::bytea[]))::int");
     activate_runs: all_of!("bytea", "UPDATE runs r SET status = 'active', epoch = q.epoch
         FROM (SELECT unnest($1::bytea[]) AS run, unnest($2::bigint[]) AS epoch) AS q
         CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run LIMIT 1) AS found WHERE r.ctid = found.ctid");

@@ -153,13 +153,14 @@ fn call(row: &Row<'_>) -> rusqlite::Result<CallRow> {
     })
 }
 
-/// Columns from `at` on: item, kind, hash, content.
+/// Columns from `at` on: item, kind, hash, content, header.
 fn item(row: &Row<'_>, at: usize) -> rusqlite::Result<ItemRow> {
     Ok(ItemRow {
         id: id(row, at, ItemId::from_slice)?,
         kind: variant(row, at + 1, ItemKind::parse)?,
         hash: bytes(row, at + 2)?,
         content: row.get::<_, Vec<u8>>(at + 3)?.into(),
+        header: row.get::<_, Option<Vec<u8>>>(at + 4)?.map(Into::into),
     })
 }
 
@@ -356,7 +357,7 @@ impl<P: Prepared> Reads for SqliteRows<P> {
     }
 
     fn item(&self, tenant: &Tenant, id: ItemId) -> Result<Option<ItemRow>> {
-        let sql = "SELECT item, kind, hash, content FROM items WHERE item = ?1 AND tenant = ?2";
+        let sql = "SELECT item, kind, hash, content, header FROM items WHERE item = ?1 AND tenant = ?2";
         self.one(sql, params![id.as_bytes(), tenant.as_str()], |row| item(row, 0))
     }
 
@@ -388,7 +389,8 @@ impl<P: Prepared> Reads for SqliteRows<P> {
 
     fn box_items(&self, id: BoxId, from: i64, below: i64, limit: usize) -> Result<Vec<(i64, ItemRow)>> {
         // A left join, so that a missing item is an error and not a gap.
-        let sql = "SELECT r.position, i.item, i.kind, i.hash, i.content FROM box_rows AS r LEFT JOIN items AS i ON i.item = r.item
+        let sql = "SELECT r.position, i.item, i.kind, i.hash, i.content, i.header
+                   FROM box_rows AS r LEFT JOIN items AS i ON i.item = r.item
                    WHERE r.box = ?1 AND r.position >= ?2 AND r.position < ?3 ORDER BY r.position LIMIT ?4";
         self.all(sql, params![id.as_bytes(), from, below, as_limit(limit)], |row| Ok((row.get(0)?, item(row, 1)?)))
     }

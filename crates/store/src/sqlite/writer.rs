@@ -262,7 +262,7 @@ mod tests {
     }
 
     fn item(number: u8, length: usize) -> NewItem {
-        NewItem { id: ItemId::from_slice(&[number; 16]).unwrap(), kind: ItemKind::Thought, content: vec![number; length].into() }
+        NewItem::own(ItemId::from_slice(&[number; 16]).unwrap(), ItemKind::Thought, vec![number; length].into())
     }
 
     type Answer = oneshot::Receiver<Result<()>>;

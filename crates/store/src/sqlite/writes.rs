@@ -305,9 +305,11 @@ impl<P: Prepared> Rows for SqliteRows<P> {
     }
 
     fn insert_item(&mut self, tenant: &Tenant, item: &NewItem) -> Result<()> {
-        let sql = "INSERT INTO items (item, tenant, kind, hash, content) VALUES (?1, ?2, ?3, ?4, ?5)";
+        let sql = "INSERT INTO items (item, tenant, kind, hash, content, header) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
         let hash = codec::content_hash(&item.content);
-        self.change(sql, params![item.id.as_bytes(), tenant.as_str(), item.kind.as_str(), hash, item.content.as_ref()]).map(drop)
+        let header = codec::encode_header(item.header.as_ref());
+        let params = params![item.id.as_bytes(), tenant.as_str(), item.kind.as_str(), hash, item.content.as_ref(), header];
+        self.change(sql, params).map(drop)
     }
 
     fn insert_box(&mut self, row: &BoxRow) -> Result<()> {

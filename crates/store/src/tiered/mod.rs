@@ -100,7 +100,8 @@ impl TieredStore {
 
     async fn copy(&self, tenant: &Tenant, range: BoxRange, id: BoxId) -> Result<BoxRange, StoreError> {
         let items = Views::range_items(&self.memory, tenant, range).await?;
-        let items = items.into_iter().map(|item| NewItem { id: item.id, kind: item.kind, content: item.content }).collect();
+        let items =
+            items.into_iter().map(|item| NewItem { id: item.id, kind: item.kind, content: item.content, header: item.header }).collect();
         let (tenant, limit) = (tenant.clone(), ContextSize::UNLIMITED);
         match self.database.pack(NewPack { tenant, id, from: Vec::new(), items, key: None, limit }).await? {
             Packed::Done(copied) => Ok(copied),

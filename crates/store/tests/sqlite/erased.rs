@@ -163,7 +163,7 @@ fn marked(kit: &Kit, agent: &AgentKey) -> NewRun {
     let mut new = kit.new_run_after(agent, None, vec![kit.item(ItemKind::Instruction, b"\"mark-input\"")], START);
     let mut manifest = new.manifest.manifest.as_ref().clone();
     manifest.instructions = Some("mark-instructions".into());
-    manifest.parameters = Some(serde_json::json!({ "user": "mark-parameters" }));
+    manifest.parameters = serde_json::from_value(serde_json::json!({ "user": "mark-parameters" })).unwrap();
     let source = ServerSource::Declared { url: "https://tools.example/?key=mark-address".into(), sealed: Some("mark-credentials".into()) };
     manifest.servers = vec![ToolServer { label: "tools".into(), source }];
     new.manifest = Arc::new(codec::pin_manifest(manifest));

@@ -76,7 +76,9 @@ async fn runs_of_a_version_without_names_are_listed() {
     let earlier = Connection::open(&path).unwrap();
     let undone = "DROP INDEX runs_listed; DROP INDEX runs_named; DROP INDEX runs_queued; DROP INDEX heads_active;
                   ALTER TABLE runs DROP COLUMN agent_name; ALTER TABLE runs DROP COLUMN unlisted;
-                  DROP TABLE requests; DROP TABLE seal_canary; DROP TABLE usage; DROP TABLE usage_uncounted; DROP TABLE id_key; DELETE FROM schema_version WHERE version >= 5";
+                  DROP TABLE requests; DROP TABLE seal_canary; DROP TABLE usage; DROP TABLE usage_uncounted; DROP TABLE id_key;
+                  ALTER TABLE items DROP COLUMN header;
+                  DELETE FROM schema_version WHERE version >= 5";
     earlier.execute_batch(undone).unwrap();
     drop(earlier);
     let store: Arc<dyn Full> = Arc::new(open(&path));
@@ -98,7 +100,10 @@ async fn tm_05_keys_of_an_earlier_version_become_hashes() {
     earlier.execute("UPDATE answers SET key = ?1", [KEYS[1]]).unwrap();
     earlier.execute("UPDATE calls SET claim_key = ?1 WHERE claim_key IS NOT NULL", [KEYS[2]]).unwrap();
     earlier
-        .execute_batch("DROP TABLE usage; DROP TABLE usage_uncounted; DROP TABLE id_key; DELETE FROM schema_version WHERE version >= 8")
+        .execute_batch(
+            "DROP TABLE usage; DROP TABLE usage_uncounted; DROP TABLE id_key; ALTER TABLE items DROP COLUMN header;
+                  DELETE FROM schema_version WHERE version >= 8",
+        )
         .unwrap();
     drop(earlier);
     assert_eq!(texts(), [true; 3]);
@@ -122,7 +127,8 @@ async fn tm_05_manifests_of_an_earlier_version_get_their_tenants() {
                   INSERT INTO common VALUES (zeroblob(31) || x'01', CAST('of an erased run' AS BLOB));
                   DROP TABLE manifests; ALTER TABLE common RENAME TO manifests; DROP INDEX runs_manifest;
                   UPDATE runs SET manifest = zeroblob(31) || x'01' WHERE manifest = zeroblob(32);
-                  ALTER TABLE usage_uncounted DROP COLUMN model; DROP TABLE id_key; DELETE FROM schema_version WHERE version >= 10";
+                  ALTER TABLE usage_uncounted DROP COLUMN model; DROP TABLE id_key; ALTER TABLE items DROP COLUMN header;
+                  DELETE FROM schema_version WHERE version >= 10";
     earlier.execute_batch(undone).unwrap();
     drop(earlier);
     let store: Arc<dyn Full> = Arc::new(open(&path));
@@ -181,7 +187,7 @@ fn a_newer_schema_is_refused_and_nothing_is_touched() {
     };
     let (bytes, beside) = (fs::read(&path).unwrap(), files());
     let refused = SqliteStore::open(&path, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 11 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 12 })));
     assert_eq!(fs::read(&path).unwrap(), bytes);
     assert_eq!(files(), beside);
 }
@@ -198,7 +204,7 @@ fn a_newer_schema_in_a_log_of_a_crash_is_refused_too() {
     fs::copy(folder.path().join("first.db-wal"), folder.path().join("copy.db-wal")).unwrap();
     let bytes = fs::read(&copy).unwrap();
     let refused = SqliteStore::open(&copy, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 11 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 12 })));
     assert_eq!(fs::read(&copy).unwrap(), bytes);
 }
 

@@ -3,11 +3,13 @@
 pub mod gauge;
 pub mod model;
 pub mod outside;
+pub mod reader;
 pub mod store;
 pub mod tools;
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
+use reader::TestReader;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use windlass_engine::{AgentCatalog, AgentSpec, ClaimRequest, CrashPoints, Engine, Enqueue, Enqueued, Parts, Settings, ToolResult};
@@ -158,6 +160,7 @@ impl Stage {
             ids: self.ids.clone(),
             crash: CrashPoints::default(),
             settings: self.settings.clone(),
+            reader: Arc::new(TestReader),
             meter: self.meter.clone(),
             life: None,
         }

@@ -81,14 +81,18 @@ impl RequestExt for ModelRequest {
     fn task(&self) -> &str {
         match self.messages.first() {
             Some(ModelMessage::User(text)) => text,
-            Some(ModelMessage::UserItem(_) | ModelMessage::Assistant { .. } | ModelMessage::ToolResult { .. }) | None => "",
+            Some(_) | None => "",
         }
     }
 
     fn results(&self) -> Vec<String> {
         let outputs = self.messages.iter().filter_map(|message| match message {
             ModelMessage::ToolResult { output, .. } => Some(output.clone()),
-            ModelMessage::User(_) | ModelMessage::UserItem(_) | ModelMessage::Assistant { .. } => None,
+            ModelMessage::User(_)
+            | ModelMessage::Message { .. }
+            | ModelMessage::StrayOutput { .. }
+            | ModelMessage::Other(_)
+            | ModelMessage::Assistant { .. } => None,
         });
         outputs.collect()
     }

@@ -82,7 +82,7 @@ impl Driver {
             }
             ScriptedInput::Failed { code, retry_ms, spent, streamed } => Input::AttemptFailed(Failure {
                 message: format!("{code} it was"),
-                code,
+                code: code.into(),
                 cause: FailureCause::Other,
                 retry_after_ms: None,
                 retry_at: retry_ms.map(|ms| self.now.plus_ms(ms)),

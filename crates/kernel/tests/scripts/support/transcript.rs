@@ -110,7 +110,7 @@ fn event(event: &Event) -> String {
             iteration.to_string()
         }
         Event::ActionStarted { call, .. } => numbered(call),
-        Event::AttemptFailed { code, .. } => code.clone(),
+        Event::AttemptFailed { code, .. } => code.to_string(),
         Event::Replied { calls, .. } if calls.is_empty() => return event.kind().to_owned(),
         Event::Replied { calls, .. } | Event::CallsInherited { calls, .. } => list(calls.iter().map(numbered)),
         Event::Cut { resumes: true, .. } => "resumes".to_owned(),
