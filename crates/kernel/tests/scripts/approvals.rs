@@ -121,12 +121,12 @@ fn without_a_decision_the_rule_decides() {
         (
             "pay 2000ms",
             expect![[r#"
-        entered -> leased, lap_started(1) [call_model 1] = running
-        reply: pay -> replied(1 pay), interrupted(approval 1 until 2000) +call 1 = suspended, waits for 1 until 2000
-        timeout 1 -> ignored(timeout 1: held) = suspended, waits for 1 until 2000
-        at 2000
-        answer timeout 1 -> resolved(timed_out), reported(1 failed), lap_started(2) [call_model 2] +result 1 approval_timed_out: nobody approved this call in time; it was not made = running
-    "#]],
+                entered -> leased, lap_started(1) [call_model 1] = running
+                reply: pay -> replied(1 pay), interrupted(approval 1 until 2000) +call 1 = suspended, waits for 1 until 2000
+                timeout 1 -> ignored(timeout 1: held) = suspended, waits for 1 until 2000
+                at 2000
+                answer timeout 1 -> resolved(timed_out), reported(1 failed), lap_started(2) [call_model 2] +result 1 approval_timed_out: no person approved this call in time; it was not made = running
+            "#]],
         ),
         (
             "pay 2000ms approve",
@@ -141,12 +141,12 @@ fn without_a_decision_the_rule_decides() {
         (
             "pay 2000ms end",
             expect![[r#"
-        entered -> leased, lap_started(1) [call_model 1] = running
-        reply: pay -> replied(1 pay), interrupted(approval 1 until 2000) +call 1 = suspended, waits for 1 until 2000
-        timeout 1 -> ignored(timeout 1: held) = suspended, waits for 1 until 2000
-        at 2000
-        answer timeout 1 -> resolved(timed_out), ended(canceled stopped) +deliverable {"text":"ended because nobody decided in time"} = idle
-    "#]],
+                entered -> leased, lap_started(1) [call_model 1] = running
+                reply: pay -> replied(1 pay), interrupted(approval 1 until 2000) +call 1 = suspended, waits for 1 until 2000
+                timeout 1 -> ignored(timeout 1: held) = suspended, waits for 1 until 2000
+                at 2000
+                answer timeout 1 -> resolved(timed_out), ended(canceled stopped) +deliverable {"text":"ended because no person decided in time"} = idle
+            "#]],
         ),
     ] {
         check(

@@ -9,6 +9,7 @@ use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName};
 use super::{node::Node, *};
 use crate::tls::TlsFiles;
 
+mod agents;
 mod approvals;
 mod environment;
 mod mistakes;
@@ -230,14 +231,6 @@ fn bytes_in_flight_have_room_for_a_body() {
         error("limits: { in_flight_bytes_per_tenant: 1000 }", &[]),
         "windlass.yaml:1: limits.in_flight_bytes_per_tenant: expected at least limits.body_bytes, which is 8388608, found \"1000\""
     );
-}
-
-#[test]
-fn other_agents_are_open_if_none_is_configured_or_the_setting_says_so() {
-    assert!(good("", &[]).agents_open);
-    assert!(!good("agents: { a: {} }", &[]).agents_open);
-    assert!(good("agents: { a: {} }\nagents_open: true", &[]).agents_open);
-    assert!(!good("agents_open: false", &[]).agents_open);
 }
 
 #[test]
