@@ -69,7 +69,10 @@ const BY_TENANT: [&str; 7] = [
     "DELETE FROM usage t WHERE t.tenant = $1::text AND t.day IN (SELECT day FROM usage WHERE tenant = $1 LIMIT $2::bigint)",
     "DELETE FROM heads t WHERE t.tenant = $1::text AND t.run IS NULL AND t.queued = 0
         AND t.agent IN (SELECT agent FROM heads WHERE tenant = $1 AND run IS NULL AND queued = 0 LIMIT $2::bigint)",
-    "DELETE FROM tenants t WHERE t.tenant = $1::text AND t.open = 0 AND $2::bigint > 0",
+    // Slots can be below zero: only their sum is a count.
+    "WITH own AS MATERIALIZED (SELECT o.slot, o.open FROM tenants o WHERE o.tenant = $1::text FOR UPDATE)
+     DELETE FROM tenants t USING own
+     WHERE t.tenant = $1 AND t.slot = own.slot AND (SELECT sum(open) FROM own) = 0 AND $2::bigint > 0",
 ];
 
 /// Erases a batch of a tenant's rows.
