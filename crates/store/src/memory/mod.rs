@@ -6,6 +6,7 @@ mod conversations;
 mod erase;
 mod erase_tenant;
 mod forget;
+mod interrupts;
 mod lists;
 mod reads;
 mod requests;
@@ -21,15 +22,15 @@ use tokio::time::Instant;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, AgedPage, AgedScan, AgentSummary, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize,
-    ConversationChange, ConversationView, Conversed, Day, DeltaBatch, Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes,
-    ItemScan, JournalEntry, JournalRecord, KeptAnswer, Loaded, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest,
-    OutboxRow, Packed, Page, Part, ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView, Store, StoreError, Taken, TenantCursor,
-    TenantErasure, UsageGroup, UsageQuery, UsageRow, Views, Withdrawn,
+    ConversationChange, ConversationView, Conversed, Day, DeltaBatch, Edge, Enqueued, GivenUp, Guard, HeadView, InboxView, InterruptId,
+    InterruptScan, InterruptView, Item, ItemBytes, ItemScan, JournalEntry, JournalRecord, KeptAnswer, Loaded, LostRequest, MessageId,
+    NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page, Part, ReaderRecord, RequestHash, RunPage, RunScan, RunUsage,
+    RunView, Store, StoreError, StoreTotals, Taken, TenantCursor, TenantErasure, UsageGroup, UsageQuery, UsageRow, Views, Withdrawn,
 };
 
 use crate::{
     StoreOptions, edges, listing, reading,
-    rows::{ListReads, Reads, RequestReads, RequestRows, Result, Rows},
+    rows::{InterruptReads, ListReads, Reads, RequestReads, RequestRows, Result, Rows},
     verbs,
 };
 use writes::MemoryRows;
@@ -295,6 +296,14 @@ impl Views for MemoryStore {
         self.read(|rows| reading::calls(rows, tenant, run, from, limit))
     }
 
+    async fn interrupts(&self, tenant: &Tenant, scan: &InterruptScan) -> Result<Vec<InterruptView>, StoreError> {
+        self.read(|rows| rows.interrupts(tenant, scan))
+    }
+
+    async fn interrupt(&self, tenant: &Tenant, id: InterruptId) -> Result<Option<InterruptView>, StoreError> {
+        self.read(|rows| rows.interrupt(tenant, id))
+    }
+
     async fn item(&self, tenant: &Tenant, item: ItemId) -> Result<Option<Item>, StoreError> {
         self.read(|rows| reading::item(rows, tenant, item))
     }
@@ -347,5 +356,9 @@ impl Views for MemoryStore {
 
     async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
         self.read(|rows| edges::edges(rows, agent, page))
+    }
+
+    async fn totals(&self) -> Result<StoreTotals, StoreError> {
+        self.read(|rows| Ok(rows.totals()))
     }
 }

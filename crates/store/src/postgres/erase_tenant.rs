@@ -21,6 +21,7 @@ const RUNS: &str = "WITH gone AS MATERIALIZED (
         SELECT r.run FROM runs r WHERE r.tenant = $1::text AND r.status = 'ended' LIMIT $2::bigint FOR UPDATE
     ), journal AS (DELETE FROM stretches t USING gone WHERE t.run = gone.run
     ), calls AS (DELETE FROM calls t USING gone WHERE t.run = gone.run
+    ), interrupts AS (DELETE FROM interrupts t USING gone WHERE t.run = gone.run
     ), inbox AS (DELETE FROM inbox t USING gone WHERE t.run = gone.run
     ), answers AS (DELETE FROM answers t USING gone WHERE t.run = gone.run
     ), uncounted AS (DELETE FROM usage_uncounted t USING gone WHERE t.run = gone.run

@@ -16,7 +16,8 @@ use tokio_postgres::{Client, Statement};
 
 macro_rules! head_columns {
     () => {
-        "h.status, h.epoch, h.seq, h.run, h.owner, h.waiting, h.deadline, h.wake_at, h.pending, h.queued, h.runs, h.local, h.quarantined"
+        "h.status, h.epoch, h.seq, h.run, h.owner, h.waiting, h.deadline, h.wake_at, h.pending, h.queued, h.runs, h.local, h.quarantined,
+         h.held"
     };
 }
 
@@ -51,6 +52,27 @@ macro_rules! call_columns {
     };
 }
 
+macro_rules! interrupt_columns {
+    () => {
+        "i.tenant, i.head, i.run, i.n, i.agent_name, i.cause, i.call, i.shows, i.created_at, i.until, i.on_timeout, i.needs, i.approvals,
+         i.verdict, i.by_name, i.answered_at"
+    };
+}
+
+/// A page of interrupts, with the filters.
+macro_rules! list_interrupts {
+    ($from:literal) => {
+        concat!(
+            "SELECT ",
+            interrupt_columns!(),
+            " FROM ",
+            $from,
+            " AND ($5::text IS NULL OR i.cause = $5)
+            AND ($6::text IS NULL OR coalesce(i.agent_name, i.head) = $6) ORDER BY i.created_at, i.run, i.n LIMIT $7"
+        )
+    };
+}
+
 /// Numbered keys of one column, and of two.
 macro_rules! by {
     ($a:literal) => {
@@ -82,11 +104,11 @@ macro_rules! all_of {
 macro_rules! put_heads {
     () => {
         "INSERT INTO heads (tenant, agent, status, epoch, seq, run, owner, waiting, deadline, wake_at, pending, queued, runs, local,
-            quarantined)
+            quarantined, held)
         SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]),
             unnest($5::bigint[]), unnest($6::bytea[]), unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]),
             unnest($10::bigint[]), unnest($11::bigint[]), unnest($12::bigint[]), unnest($13::bigint[]),
-            unnest($14::bigint[]), unnest($15::text[])"
+            unnest($14::bigint[]), unnest($15::text[]), unnest($16::boolean[])"
     };
 }
 
@@ -183,7 +205,8 @@ statements! {
         LIMIT $4");
     calls: concat!("SELECT ", call_columns!(), " FROM calls c WHERE c.run = $1 AND c.call >= $2 ORDER BY c.call LIMIT $3");
     waiting_calls: concat!("SELECT ", call_columns!(), " FROM calls c CROSS JOIN LATERAL (
-            SELECT 1 FROM heads h WHERE h.tenant = c.tenant AND h.agent = c.agent AND h.run = c.run AND h.quarantined IS NULL LIMIT 1
+            SELECT 1 FROM heads h WHERE h.tenant = c.tenant AND h.agent = c.agent AND h.run = c.run AND NOT h.held
+              AND h.quarantined IS NULL LIMIT 1
         ) AS head
         WHERE c.tenant = $1 AND c.tool = $2 AND c.status = 'waiting' AND c.deadline > $3
         ORDER BY c.created_at, c.run, c.call LIMIT $4");
@@ -281,34 +304,34 @@ statements! {
             ON CONFLICT (tenant, agent) DO UPDATE SET status = excluded.status, epoch = excluded.epoch, seq = excluded.seq,
                 run = excluded.run, owner = excluded.owner, waiting = excluded.waiting, deadline = excluded.deadline,
                 wake_at = excluded.wake_at, pending = excluded.pending, queued = excluded.queued, runs = excluded.runs,
-                local = excluded.local, quarantined = excluded.quarantined),
+                local = excluded.local, quarantined = excluded.quarantined, held = excluded.held),
         journaled AS (INSERT INTO stretches (run, first, epoch, at, version, events)
-            SELECT unnest($16::bytea[]), unnest($17::bigint[]), unnest($18::bigint[]), unnest($19::bigint[]), unnest($20::bigint[]),
-                unnest($21::text[])),
+            SELECT unnest($17::bytea[]), unnest($18::bigint[]), unnest($19::bigint[]), unnest($20::bigint[]), unnest($21::bigint[]),
+                unnest($22::text[])),
         stored AS (INSERT INTO items (item, tenant, kind, hash, content)
-            SELECT unnest($22::bytea[]), unnest($23::text[]), unnest($24::text[]), unnest($25::bytea[]), unnest($26::bytea[])),
+            SELECT unnest($23::bytea[]), unnest($24::text[]), unnest($25::text[]), unnest($26::bytea[]), unnest($27::bytea[])),
         placed AS (INSERT INTO box_rows (box, position, item)
-            SELECT unnest($27::bytea[]), unnest($28::bigint[]), unnest($29::bytea[])),
+            SELECT unnest($28::bytea[]), unnest($29::bigint[]), unnest($30::bytea[])),
         sent AS (INSERT INTO inbox (n, tenant, agent, kind, status, run, epoch, call, item, outcome, after_execution, source,
             reason, created_at, processed_at)
-            SELECT unnest($30::bigint[]), unnest($31::text[]), unnest($32::text[]), unnest($33::text[]), unnest($34::text[]),
-                unnest($35::bytea[]), unnest($36::bigint[]), unnest($37::bigint[]), unnest($38::bytea[]), unnest($39::text[]),
-                unnest($40::text[]), unnest($41::text[]), unnest($42::text[]), unnest($43::bigint[]), unnest($44::bigint[])),
+            SELECT unnest($31::bigint[]), unnest($32::text[]), unnest($33::text[]), unnest($34::text[]), unnest($35::text[]),
+                unnest($36::bytea[]), unnest($37::bigint[]), unnest($38::bigint[]), unnest($39::bytea[]), unnest($40::text[]),
+                unnest($41::text[]), unnest($42::text[]), unnest($43::text[]), unnest($44::bigint[]), unnest($45::bigint[])),
         called AS (INSERT INTO calls (tenant, agent, run, call, iteration, tool, route, effect, status, created_at, deadline, item,
             result, worker, lease_until, attempt, claim_key)
-            SELECT unnest($45::text[]), unnest($46::text[]), unnest($47::bytea[]), unnest($48::bigint[]), unnest($49::bigint[]),
-                unnest($50::text[]), unnest($51::text[]), unnest($52::text[]), unnest($53::text[]), unnest($54::bigint[]),
-                unnest($55::bigint[]), unnest($56::bytea[]), unnest($57::bytea[]), unnest($58::text[]), unnest($59::bigint[]),
-                unnest($60::bigint[]), unnest($61::text[])),
+            SELECT unnest($46::text[]), unnest($47::text[]), unnest($48::bytea[]), unnest($49::bigint[]), unnest($50::bigint[]),
+                unnest($51::text[]), unnest($52::text[]), unnest($53::text[]), unnest($54::text[]), unnest($55::bigint[]),
+                unnest($56::bigint[]), unnest($57::bytea[]), unnest($58::bytea[]), unnest($59::text[]), unnest($60::bigint[]),
+                unnest($61::bigint[]), unnest($62::text[])),
         moved AS (UPDATE calls c SET status = q.status, result = coalesce(q.result, c.result),
                 deadline = coalesce(q.deadline, c.deadline), lease_until = NULL, claim_key = NULL,
                 worker = CASE WHEN q.status = 'waiting' THEN NULL ELSE c.worker END,
                 attempt = c.attempt + (q.status = 'started')::int
-            FROM (SELECT unnest($62::bytea[]) AS run, unnest($63::bigint[]) AS call, unnest($64::text[]) AS status,
-                unnest($65::bytea[]) AS result, unnest($66::bigint[]) AS deadline) AS q
+            FROM (SELECT unnest($63::bytea[]) AS run, unnest($64::bigint[]) AS call, unnest($65::text[]) AS status,
+                unnest($66::bytea[]) AS result, unnest($67::bigint[]) AS deadline) AS q
             CROSS JOIN LATERAL (SELECT t.ctid FROM calls t WHERE t.run = q.run AND t.call = q.call LIMIT 1) AS found
             WHERE c.ctid = found.ctid RETURNING 1)
-        SELECT 1 / ((SELECT count(*) FROM moved) = cardinality($62::bytea[]))::int");
+        SELECT 1 / ((SELECT count(*) FROM moved) = cardinality($63::bytea[]))::int");
     activate_runs: all_of!("bytea", "UPDATE runs r SET status = 'active', epoch = q.epoch
         FROM (SELECT unnest($1::bytea[]) AS run, unnest($2::bigint[]) AS epoch) AS q
         CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run LIMIT 1) AS found WHERE r.ctid = found.ctid");
@@ -386,6 +409,34 @@ statements! {
     insert_answers: "INSERT INTO answers (tenant, key, asked, run, message, lost)
         SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::bytea[]), unnest($4::bytea[]), unnest($5::bigint[]), unnest($6::bytea[])";
 
+    interrupts: each!(by!("text", "bytea", "bigint"), concat!("SELECT ", interrupt_columns!(),
+        " FROM interrupts i WHERE i.run = q.b AND i.n = q.c AND i.tenant = q.a LIMIT 1"));
+    open_interrupts: list_interrupts!("interrupts i WHERE i.tenant = $1 AND i.verdict IS NULL
+        AND (i.created_at, i.run, i.n) > ($2, $3, $4)");
+    all_interrupts: list_interrupts!("interrupts i WHERE i.tenant = $1 AND (i.created_at, i.run, i.n) > ($2, $3, $4)");
+    /// A run has few interrupts, which are sorted.
+    interrupts_of_run: list_interrupts!("(SELECT * FROM interrupts t WHERE t.run = $8 OFFSET 0) AS i WHERE i.tenant = $1
+        AND ($9::boolean OR i.verdict IS NULL) AND (i.created_at, i.run, i.n) > ($2, $3, $4)");
+    insert_interrupts: "INSERT INTO interrupts (tenant, head, run, n, agent_name, cause, call, shows, created_at, until, on_timeout, needs,
+            approvals, verdict, by_name, answered_at)
+        SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::bytea[]), unnest($4::bigint[]), unnest($5::text[]), unnest($6::text[]),
+            unnest($7::bigint[]), unnest($8::bytea[]), unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::text[]),
+            unnest($12::bigint[]), unnest($13::text[]), unnest($14::text[]), unnest($15::text[]), unnest($16::bigint[])";
+    /// Two lists of names are joined as texts, because `jsonb` can't hold every name.
+    change_interrupts: all_of!("bytea", "UPDATE interrupts i SET
+            approvals = CASE WHEN q.approvals = '[]' THEN i.approvals WHEN i.approvals = '[]' THEN q.approvals
+                ELSE left(i.approvals, -1) || ',' || substr(q.approvals, 2) END,
+            verdict = q.verdict, by_name = q.by_name, answered_at = q.answered_at
+        FROM (SELECT unnest($1::bytea[]) AS run, unnest($2::bigint[]) AS n, unnest($3::text[]) AS approvals, unnest($4::text[]) AS verdict,
+            unnest($5::text[]) AS by_name, unnest($6::bigint[]) AS answered_at) AS q
+        CROSS JOIN LATERAL (SELECT t.ctid, t.verdict FROM interrupts t WHERE t.run = q.run AND t.n = q.n LIMIT 1) AS found
+        WHERE i.ctid = found.ctid AND found.verdict IS NULL");
+    close_interrupts: "UPDATE interrupts i SET verdict = q.verdict, by_name = q.by_name, answered_at = q.answered_at
+        FROM (SELECT unnest($1::bytea[]) AS run, unnest($2::text[]) AS verdict, unnest($3::text[]) AS by_name,
+            unnest($4::bigint[]) AS answered_at) AS q
+        CROSS JOIN LATERAL (SELECT t.ctid, t.verdict FROM interrupts t WHERE t.run = q.run OFFSET 0) AS found
+        WHERE i.ctid = found.ctid AND found.verdict IS NULL";
+
     open_requests: each!(by!("text", "bytea"), "SELECT o.tenant, o.hash, o.run, o.node, o.left_at FROM requests o
         WHERE o.tenant = q.a AND o.hash = q.b ORDER BY o.run OFFSET 0");
     insert_requests: "INSERT INTO requests (tenant, hash, run, node)
@@ -438,6 +489,7 @@ statements! {
         ), gone_rows AS (DELETE FROM box_rows b WHERE b.box = ANY($2)
         ), gone_journal AS (DELETE FROM stretches s WHERE s.run = $1
         ), gone_calls AS (DELETE FROM calls c WHERE c.run = $1
+        ), gone_interrupts AS (DELETE FROM interrupts i WHERE i.run = $1
         ), gone_answers AS (DELETE FROM answers a WHERE a.run = $1
         ), emptied AS (UPDATE inbox m SET item = NULL, reason = NULL WHERE m.run = $1
         ), skeleton AS (UPDATE runs r SET note = NULL, deliverable = NULL, erase_ms = NULL, unlisted = true, parent_step = NULL,

@@ -12,6 +12,7 @@ mod conversations;
 mod enqueue;
 mod erase;
 mod heads;
+mod interrupts;
 mod report;
 
 pub(crate) use abandon::abandon;

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use windlass_kernel::{BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, StreamedText, Tenant, Timestamp};
 use windlass_ports::{
     Abandoned, AgedPage, AgedScan, AgentSummary, BoxView, CallClaim, CallView, ClaimedCall, Commit, Committed, ContextSize,
-    ConversationChange, ConversationView, Conversed, Day, DeltaBatch, Edge, GivenUp, Guard, HeadView, InboxView, Item, ItemBytes, ItemScan,
-    JournalEntry, JournalRecord, KeptAnswer, LostRequest, MessageId, NewPack, NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed,
-    Page, Part, ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView, TenantCursor, TenantErasure, UsageGroup, UsageQuery,
-    UsageRow, Views, Withdrawn,
+    ConversationChange, ConversationView, Conversed, Day, DeltaBatch, Edge, GivenUp, Guard, HeadView, InboxView, InterruptId,
+    InterruptScan, InterruptView, Item, ItemBytes, ItemScan, JournalEntry, JournalRecord, KeptAnswer, LostRequest, MessageId, NewPack,
+    NewReport, NewRun, NodeId, OpenRequest, OutboxRow, Packed, Page, Part, ReaderRecord, RequestHash, RunPage, RunScan, RunUsage, RunView,
+    StoreTotals, TenantCursor, TenantErasure, UsageGroup, UsageQuery, UsageRow, Views, Withdrawn,
 };
 
 use super::*;
@@ -112,6 +112,8 @@ deal! { Views {
     journal(tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Vec<JournalEntry>;
     journal_records(tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Vec<JournalRecord>;
     calls(tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Vec<CallView>;
+    interrupts(tenant: &Tenant, scan: &InterruptScan) -> Vec<InterruptView>;
+    interrupt(tenant: &Tenant, id: InterruptId) -> Option<InterruptView>;
     item(tenant: &Tenant, item: ItemId) -> Option<Item>;
     open_box(tenant: &Tenant, id: BoxId) -> Option<BoxView>;
     box_items(tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Vec<Item>;
@@ -126,6 +128,7 @@ deal! { Views {
     open_runs(tenant: &Tenant) -> u32;
     usage(tenant: &Tenant, query: &UsageQuery) -> Vec<UsageGroup>;
     item_bytes(scan: &ItemScan) -> ItemBytes;
+    totals() -> StoreTotals;
 } }
 
 async fn make(options: StoreOptions) -> Subject {
