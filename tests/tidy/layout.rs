@@ -26,7 +26,7 @@ const IMPURE_PATHS: [&str; 10] =
     ["std::time", "std::fs", "std::net", "std::thread", "std::env", "std::process", "std::io", "std::sync::mpsc", "tokio", "rand"];
 
 /// The tables of both databases. The inbox is the queue, and there is no second one.
-const TABLES: [&str; 21] = [
+const TABLES: [&str; 22] = [
     "answers",
     "box_rows",
     "boxes",
@@ -37,6 +37,7 @@ const TABLES: [&str; 21] = [
     "heads",
     "id_key",
     "inbox",
+    "interrupts",
     "items",
     "manifests",
     "nodes",

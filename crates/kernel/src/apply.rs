@@ -1,12 +1,14 @@
 //! Applying events: the only way in which a run changes.
 
+use std::sync::Arc;
+
 use crate::{
     budget::Usage,
     event::{EndReason, Event, TaskStatus},
     facts::ReplyFacts,
     ids::{CallNumber, Timestamp},
     interrupt::{Cause, Interrupt},
-    run::{OpenCall, ParkReason, Phase, Progress, Run},
+    run::{OpenCall, Phase, Progress, Purpose, Run},
 };
 
 /// The state of a run after one event. `None` before the first event, which must be `Accepted`.
@@ -29,19 +31,8 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
         | Event::Ignored { .. }
         | Event::BudgetBreached { .. }
         | Event::Heartbeat => {}
-        Event::IterationStarted { iteration, purpose, at } => {
-            run.output.length += run.calls().len() as u32;
-            run.iteration = *iteration;
-            run.started_at.get_or_insert(*at);
-            run.phase = Phase::Thinking { purpose: *purpose, attempt: 1, not_before: None };
-        }
-        Event::ActionStarted { at, call } => {
-            run.output.length += 1;
-            run.iteration = 1;
-            run.started_at.get_or_insert(*at);
-            run.calls_used += 1;
-            run.phase = Phase::Waiting { calls: vec![call.clone()] };
-        }
+        Event::IterationStarted { iteration, purpose, at } => start_iteration(run, *iteration, *purpose, *at),
+        Event::ActionStarted { at, call } => start_action(run, *at, call),
         Event::CallsInherited { at, calls } => {
             run.started_at.get_or_insert(*at);
             make_calls(run, calls.len() as u32, calls);
@@ -82,29 +73,34 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             run.interrupts.retain(|interrupt| interrupt.call != Some(*call));
         }
         Event::Interrupted(interrupt) => run.interrupts.push(interrupt.clone()),
-        Event::Approved { interrupt, by } => {
-            if let Some(open) = run.interrupts.iter_mut().find(|open| open.number == *interrupt) {
-                open.approvals.push(by.clone());
-            }
-        }
+        Event::Approved { interrupt, by } => approve(run, *interrupt, by),
         Event::Resolved { interrupt, deadline, .. } => resolve(run, *interrupt, *deadline),
         Event::CallParked { call } => hold(run, Cause::UnknownOutcome, Some(*call)),
-        Event::CallReleased { call, deadline } => {
-            let held = run.call_hold(*call).map(|interrupt| interrupt.number);
-            held.into_iter().for_each(|number| resolve(run, number, Some(*deadline)));
-        }
-        Event::Parked { reason: ParkReason::OwnersLost } => hold(run, Cause::OwnersLost, None),
-        Event::Parked { reason: ParkReason::Panicked } => hold(run, Cause::Panicked, None),
-        Event::Unparked => {
-            let held = run.hold().map(|interrupt| interrupt.number);
-            held.into_iter().for_each(|number| resolve(run, number, None));
-        }
+        Event::CallReleased { call, deadline } => end_hold(run, Some(*call), Some(*deadline)),
+        Event::Parked { reason } => hold(run, reason.cause(), None),
+        Event::Unparked => end_hold(run, None, None),
         Event::OwnerChanged { lost } => {
             run.takeovers += 1;
             run.lost = run.lost.saturating_add(*lost);
         }
         Event::Ended { status, reason } => end(run, *status, reason.clone()),
     }
+}
+
+fn start_iteration(run: &mut Run, iteration: u32, purpose: Purpose, at: Timestamp) {
+    run.output.length += run.calls().len() as u32;
+    run.iteration = iteration;
+    run.started_at.get_or_insert(at);
+    run.phase = Phase::Thinking { purpose, attempt: 1, not_before: None };
+}
+
+/// A person's action: its only iteration has a call and no model call.
+fn start_action(run: &mut Run, at: Timestamp, call: &OpenCall) {
+    run.output.length += 1;
+    run.iteration = 1;
+    run.started_at.get_or_insert(at);
+    run.calls_used += 1;
+    run.phase = Phase::Waiting { calls: vec![call.clone()] };
 }
 
 fn count(run: &mut Run, usage: Usage, lost: u64) {
@@ -138,6 +134,18 @@ fn make_calls(run: &mut Run, items: u32, calls: &[OpenCall]) {
 /// Opens an interrupt for an event of a version that numbered none. The event itself has been counted already.
 fn hold(run: &mut Run, cause: Cause, call: Option<CallNumber>) {
     run.interrupts.push(Interrupt::new(run.next_number - 1, cause, call));
+}
+
+fn approve(run: &mut Run, number: u64, by: &Arc<str>) {
+    if let Some(open) = run.interrupts.iter_mut().find(|open| open.number == number) {
+        open.approvals.push(by.clone());
+    }
+}
+
+/// Closes the interrupt that holds this call, or the run, for an event of a version that numbered none.
+fn end_hold(run: &mut Run, call: Option<CallNumber>, deadline: Option<Timestamp>) {
+    let held = run.interrupts.iter().find(|open| open.call == call).map(|open| open.number);
+    held.into_iter().for_each(|number| resolve(run, number, deadline));
 }
 
 /// Closes an interrupt. A call that it held may start now, if it gets a deadline; a run that it held begins to count lost owners again.

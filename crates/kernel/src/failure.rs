@@ -126,10 +126,7 @@ impl From<String> for FailureCode {
 
 impl From<FailureCode> for String {
     fn from(code: FailureCode) -> Self {
-        match code {
-            FailureCode::Other(code) => code,
-            known => known.as_str().to_owned(),
-        }
+        if let FailureCode::Other(code) = code { code } else { code.as_str().to_owned() }
     }
 }
 

@@ -128,7 +128,26 @@ pub fn interrupt_updates(before: &Run, event: &Event) -> Vec<InterruptUpdate> {
         }
         Event::Reported { call, .. } => before.call_hold(*call).map(|open| close(open, Verdict::Reported)).into_iter().collect(),
         Event::Ended { .. } => before.interrupts.iter().map(|open| close(open, Verdict::Stopped)).collect(),
-        _ => Vec::new(),
+        Event::Accepted { .. }
+        | Event::Leased
+        | Event::IterationStarted { .. }
+        | Event::ActionStarted { .. }
+        | Event::CallsInherited { .. }
+        | Event::Cut { .. }
+        | Event::Heartbeat
+        | Event::AttemptFailed { .. }
+        | Event::Reasoned { .. }
+        | Event::Compacting { .. }
+        | Event::Compacted { .. }
+        | Event::Replied { .. }
+        | Event::LeaseEnded { .. }
+        | Event::CallParked { .. }
+        | Event::CallReleased { .. }
+        | Event::Parked { .. }
+        | Event::Unparked
+        | Event::OwnerChanged { .. }
+        | Event::Ignored { .. }
+        | Event::BudgetBreached { .. } => Vec::new(),
     }
 }
 

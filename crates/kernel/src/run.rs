@@ -7,7 +7,7 @@ use crate::{
     event::{EndReason, TaskStatus},
     facts::{CallerSpan, ReplyFacts},
     ids::{BoxId, CallNumber, ItemId, Timestamp, ToolName},
-    interrupt::Interrupt,
+    interrupt::{Cause, Interrupt},
     manifest::{AfterExecution, EffectClass, Route},
 };
 
@@ -206,6 +206,16 @@ pub enum ParkReason {
     OwnersLost,
     /// A step or an executor of it panicked.
     Panicked,
+}
+
+impl ParkReason {
+    /// The cause of the interrupt that such a run has now.
+    pub(crate) fn cause(self) -> Cause {
+        match self {
+            ParkReason::OwnersLost => Cause::OwnersLost,
+            ParkReason::Panicked => Cause::Panicked,
+        }
+    }
 }
 
 /// The four states a head can have.

@@ -34,7 +34,7 @@ impl FromStr for InterruptId {
 }
 
 /// Which interrupts a list has. They are in the order in which they were opened; a field that is not set excludes none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InterruptScan {
     /// Whether closed interrupts are listed too.
     pub with_closed: bool,

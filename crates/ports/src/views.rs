@@ -65,13 +65,9 @@ pub trait Views: Send + Sync {
     /// A run's calls from number `from` on.
     async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError>;
     /// Interrupts of a tenant, the oldest first.
-    async fn interrupts(&self, _tenant: &Tenant, _scan: &InterruptScan) -> Result<Vec<InterruptView>, StoreError> {
-        Ok(Vec::new())
-    }
+    async fn interrupts(&self, tenant: &Tenant, scan: &InterruptScan) -> Result<Vec<InterruptView>, StoreError>;
     /// An interrupt, open or closed.
-    async fn interrupt(&self, _tenant: &Tenant, _id: InterruptId) -> Result<Option<InterruptView>, StoreError> {
-        Ok(None)
-    }
+    async fn interrupt(&self, tenant: &Tenant, id: InterruptId) -> Result<Option<InterruptView>, StoreError>;
     /// An item with its content.
     async fn item(&self, tenant: &Tenant, item: ItemId) -> Result<Option<Item>, StoreError>;
     /// A box without its items.
@@ -109,12 +105,25 @@ pub struct StoreTotals {
     pub open_calls: Vec<(ToolName, u64)>,
     /// Outbox rows that are not published. The count stops at 100,000.
     pub outbox: u64,
-    /// Open interrupts, by cause.
+    /// Open interrupts, by cause. A cause without one is left out.
     pub open_interrupts: Vec<(Cause, u64)>,
     /// When the oldest open interrupt was opened.
     pub oldest_interrupt: Option<Timestamp>,
     /// Bytes of the database.
     pub bytes: u64,
+}
+
+impl StoreTotals {
+    /// Adds the interrupts of another store.
+    pub fn add_interrupts(&mut self, other: StoreTotals) {
+        for (cause, count) in other.open_interrupts {
+            match self.open_interrupts.iter_mut().find(|(known, _)| *known == cause) {
+                Some((_, sum)) => *sum += count,
+                None => self.open_interrupts.push((cause, count)),
+            }
+        }
+        self.oldest_interrupt = self.oldest_interrupt.into_iter().chain(other.oldest_interrupt).min();
+    }
 }
 
 /// A page of numbered rows.

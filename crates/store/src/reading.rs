@@ -9,7 +9,8 @@ use windlass_ports::{
 };
 
 use crate::{
-    rows::{CallRow, HeadRow, ItemRow, MessageRow, NO_MANIFEST, Reads, Result, RunRow, missing_row},
+    journal_batch::{JournalBatch, unpack},
+    rows::{CallRow, HeadRow, ItemRow, JournalRow, MessageRow, NO_MANIFEST, Reads, Result, RunRow, missing_row},
     verbs::{is_erased, join_deltas},
 };
 
@@ -54,14 +55,30 @@ pub(crate) fn state_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Run>
         let next = state.as_ref().map_or(0, |run| run.next_number);
         let since = rows.journal(row.brief.run, next, EVENTS_PAGE)?;
         let is_last = since.len() < EVENTS_PAGE;
-        for entry in since {
-            let event = codec::decode_event(&entry.kind, entry.version, &entry.body)?;
-            state = Some(apply(state, &event).ok_or_else(|| missing_row("a run's state"))?);
-        }
+        state = fold(state, since)?;
         if is_last {
             return state.ok_or_else(|| missing_row("a run's state"));
         }
     }
+}
+
+/// Applies the next events to a state.
+fn fold(mut state: Option<Run>, events: impl IntoIterator<Item = JournalRow>) -> Result<Option<Run>> {
+    for entry in events {
+        let event = codec::decode_event(&entry.kind, entry.version, &entry.body)?;
+        state = Some(apply(state, &event).ok_or_else(|| missing_row("a run's state"))?);
+    }
+    Ok(state)
+}
+
+/// The state of a run, of a stored state and the later batches of its journal. The first batch may begin with events of the stored state.
+pub(crate) fn state_after(stored: Option<Run>, batches: &[(JournalBatch, String)]) -> Result<Run> {
+    let next = stored.as_ref().map_or(0, |run| run.next_number);
+    let mut state = stored;
+    for (batch, list) in batches {
+        state = fold(state, unpack(batch, list)?.into_iter().filter(|row| row.number >= next))?;
+    }
+    state.ok_or_else(|| missing_row("a run's state"))
 }
 
 fn message((id, row): (MessageId, MessageRow)) -> Message {

@@ -6,6 +6,7 @@
 mod answers;
 mod calls;
 mod conversations;
+mod interrupts;
 mod lists;
 mod requests;
 mod usage;
@@ -24,6 +25,7 @@ use windlass_ports::{
 pub use answers::{AnswerReads, AnswerRow, AnswerRows, pack_calls, unpack_calls};
 pub use calls::{CallMove, CallRow};
 pub use conversations::{ConversationReads, ConversationRow, ConversationRows};
+pub use interrupts::{InterruptChange, InterruptReads, InterruptRows, pack_names, unpack_names};
 pub use lists::ListReads;
 pub use requests::{RequestReads, RequestRows};
 pub use usage::UsageRows;
@@ -60,6 +62,8 @@ pub struct HeadRow {
     pub local: u32,
     /// Why it is quarantined.
     pub quarantined: Option<String>,
+    /// Whether an open interrupt holds the whole active run: then none of its calls is claimed.
+    pub held: bool,
 }
 
 impl HeadRow {
@@ -79,6 +83,7 @@ impl HeadRow {
             runs: 0,
             local: 0,
             quarantined: None,
+            held: false,
         }
     }
 }
@@ -303,7 +308,7 @@ pub struct Segment {
 }
 
 /// The reads that a database must implement.
-pub trait Reads: ConversationReads + AnswerReads + ListReads + RequestReads {
+pub trait Reads: ConversationReads + AnswerReads + InterruptReads + ListReads + RequestReads {
     /// The head of an agent.
     fn head(&self, agent: &AgentKey) -> Result<Option<HeadRow>>;
     /// A run with its state.
@@ -349,7 +354,8 @@ pub trait Reads: ConversationReads + AnswerReads + ListReads + RequestReads {
     fn open_calls(&self, run: RunId) -> Result<Vec<CallNumber>>;
     /// A run's claimed calls, each with the end of its lease.
     fn claims(&self, run: RunId) -> Result<Vec<(CallNumber, Timestamp)>>;
-    /// Claimable calls of a tool, oldest first: waiting, not past their deadline, of a head's active run, not quarantined.
+    /// Claimable calls of a tool, oldest first: waiting, not past their deadline, of a head's active run, which is
+    /// neither held nor quarantined.
     fn waiting_calls(&self, tenant: &Tenant, tool: &ToolName, now: Timestamp, limit: usize) -> Result<Vec<CallRow>>;
     /// The calls that are held under a claim's key, by the hash of the key.
     fn calls_by_key(&self, tenant: &Tenant, key: &str) -> Result<Vec<CallRow>>;
@@ -378,7 +384,7 @@ pub trait Reads: ConversationReads + AnswerReads + ListReads + RequestReads {
 }
 
 /// The writes that a database must implement. They are made inside a transaction that the caller begins and ends.
-pub trait Rows: Reads + ConversationRows + AnswerRows + RequestRows + UsageRows {
+pub trait Rows: Reads + ConversationRows + AnswerRows + InterruptRows + RequestRows + UsageRows {
     /// Stores the head of an agent that has none.
     fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Result<()>;
     /// Replaces a head if it still has the status, epoch, run and seq of `before`. Otherwise returns false and changes nothing.
@@ -404,7 +410,7 @@ pub trait Rows: Reads + ConversationRows + AnswerRows + RequestRows + UsageRows 
     /// Stores the events of one commit, in their order.
     fn append_journal(&mut self, run: RunId, rows: &[JournalRow]) -> Result<()>;
 
-    /// Deletes a run's journal and calls, the boxes that go, and every item of the run that is in no box that stays. Clears the content of
+    /// Deletes a run's journal, calls and interrupts, the boxes that go, and every item of the run that is in no box that stays. Clears the content of
     /// its messages, the recorded answers about it, and these columns of the run: note, deliverable, parent step, manifest and the time to
     /// be erased. The manifest is deleted with the last run of the tenant that has it. A box that goes is not shared.
     fn erase_run(&mut self, erasure: &Erasure) -> Result<()>;

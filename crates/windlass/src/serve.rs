@@ -53,8 +53,7 @@ pub(crate) async fn serve(
     let crash = crash_points(&config)?;
     let models = Arc::new(registry(&config)?);
     let place = config.store.place(data);
-    let options = StoreOptions { publish: config.doorbell.is_some(), usage: config.usage_days.is_some() };
-    let metrics = metrics(&config);
+    let (options, metrics) = (store_options(&config), metrics(&config));
     let (tokens, own_token) = login::tokens(&config, data)?;
     let own_hash = own_token.as_deref().map(|token| *TokenHash::of(token).as_bytes());
     let seal = seal(&config, data)?;
@@ -88,8 +87,8 @@ pub(crate) async fn serve(
     });
     let state = DoorState::new(engine.clone(), tokens, door_limits(&config), Arc::new(seal)).with_responses(responses(&config));
     let hosts = Hosts::new(address, config.server.peers.behind_proxy, config.server.hosts.clone());
-    let state =
-        state.with_inbox_ids(InboxIds::new(storage.id_key)).with_metrics(metrics).with_peers(config.server.peers.clone()).with_hosts(hosts);
+    let state = state.with_inbox_ids(InboxIds::new(storage.id_key)).with_metrics(metrics);
+    let state = state.with_peers(config.server.peers.clone()).with_hosts(hosts);
     let tokens_in_use = state.tokens();
     let router = windlass_doors::router(state);
     // A process that reads the line about readiness may stop the server at that moment.
@@ -119,6 +118,10 @@ pub(crate) async fn serve(
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+fn store_options(config: &Config) -> StoreOptions {
+    StoreOptions { publish: config.doorbell.is_some(), usage: config.usage_days.is_some() }
 }
 
 /// Writes the file by which the command line finds the server. A failure is only logged, because the server works without it.

@@ -153,10 +153,7 @@ fn hash_named(named: &Named, head: &Head, mixer: &mut Mixer) {
 
 /// Hashes an event. The number of an interrupt is that of its event, which is counted from the stored row like all others.
 fn hash_event(event: &Event, mixer: &mut Mixer) {
-    match event {
-        Event::Interrupted(interrupt) => hash_interrupt(interrupt, mixer),
-        event => event.hash(mixer),
-    }
+    if let Event::Interrupted(interrupt) = event { hash_interrupt(interrupt, mixer) } else { event.hash(mixer) }
 }
 
 /// Hashes an interrupt without its number, which is never compared with anything but itself.

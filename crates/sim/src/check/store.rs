@@ -335,7 +335,11 @@ impl Store {
             CallStatus::Claimed(_) => row.is_write && !guards.has(Guard::ClaimWaiting),
             CallStatus::Started | CallStatus::Parked | CallStatus::Over => false,
         };
-        can_wait && self.head.run == Some(row.run) && open.is_some_and(|open| open.route == Route::External && open.deadline > now)
+        let is_held = self.run(row.run).state.is_held();
+        can_wait
+            && !is_held
+            && self.head.run == Some(row.run)
+            && open.is_some_and(|open| open.route == Route::External && open.deadline > now)
     }
 
     /// The call is really started: the outside counts it.

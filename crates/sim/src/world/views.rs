@@ -4,8 +4,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
-    JournalRecord, KeptAnswer, OpenRequest, Page, Part, RequestHash, RunPage, RunScan, RunView, StoreError, UsageGroup, UsageQuery, Views,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, InterruptId, InterruptScan, InterruptView,
+    Item, ItemBytes, ItemScan, JournalEntry, JournalRecord, KeptAnswer, OpenRequest, Page, Part, RequestHash, RunPage, RunScan, RunView,
+    StoreError, UsageGroup, UsageQuery, Views,
 };
 
 use super::store::SimStore;
@@ -100,6 +101,14 @@ impl Views for SimStore {
 
     async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError> {
         self.ask(self.data().calls(tenant, run, from, limit)).await
+    }
+
+    async fn interrupts(&self, tenant: &Tenant, scan: &InterruptScan) -> Result<Vec<InterruptView>, StoreError> {
+        self.ask(self.data().interrupts(tenant, scan)).await
+    }
+
+    async fn interrupt(&self, tenant: &Tenant, id: InterruptId) -> Result<Option<InterruptView>, StoreError> {
+        self.ask(self.data().interrupt(tenant, id)).await
     }
 
     async fn item(&self, tenant: &Tenant, item: ItemId) -> Result<Option<Item>, StoreError> {

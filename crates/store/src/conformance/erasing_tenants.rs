@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{AgentKey, ConversationId, ItemKind, RunId, Tenant};
+use windlass_kernel::{AgentKey, Answer, ConversationId, Decision, Input, ItemKind, RunId, Tenant};
 use windlass_ports::{ConversationChange, Conversed, Enqueued, Packed, RequestKey, TenantCursor, TenantErasure};
 
 use super::{
@@ -13,7 +13,7 @@ use super::{
 
 /// What a tenant has.
 pub struct Belongings {
-    /// A run that called a tool and answered, with a key.
+    /// A run that called a tool, was held until a person resumed it, and answered, with a key.
     pub run: RunId,
     /// A conversation with an item.
     pub conversation: ConversationId,
@@ -28,6 +28,10 @@ pub async fn furnish(store: &Arc<dyn Full>, kit: &Kit, agent: &AgentKey, marker:
     new.context.items[0].content = format!("\"{marker}\"").into_bytes().into();
     assert!(matches!(store.enqueue(new).await.unwrap(), Enqueued::Entered { .. }));
     kit.advance(agent, calls(&[LOOKUP]), START).await;
+    kit.advance(agent, Input::Panicked, START).await;
+    let interrupt = kit.load(agent).await.run.unwrap().state.interrupts[0].number;
+    let answer = Answer { interrupt, shows: None, by: Some(marker.into()), decision: Decision::Resume };
+    kit.advance(agent, Input::Answered(answer), START).await;
     kit.report(agent, run, 1, START).await;
     kit.take_report(agent, START).await;
     kit.advance(agent, final_reply(marker), START).await;

@@ -7,8 +7,8 @@ use std::sync::{
 
 use windlass_kernel::{
     AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, CallUpdate, CallerSpan, ChunkLengths, ConversationId, EffectClass,
-    Epoch, Event, Input, ItemId, ItemKind, Manifest, Moment, NewItem, Opening, Origin, Reply, Report, ReportCause, RequestedCall, Route,
-    Run, RunId, SpanId, TaskStatus, Tenant, Timestamp, ToolSpec, Transition, apply, content, step,
+    Epoch, Event, Gate, Input, ItemId, ItemKind, Manifest, Moment, NewItem, Opening, Origin, Reply, Report, ReportCause, RequestedCall,
+    Route, Run, RunId, SpanId, TaskStatus, Tenant, Timestamp, ToolSpec, Transition, apply, content, step,
 };
 use windlass_ports::{
     Admission, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, ContextSize, DeltaBatch, Enqueued, Guard, Lineage, Loaded,
@@ -143,6 +143,17 @@ impl Kit {
     /// A kit whose ids come after `last_id`.
     pub fn starting_at(store: &Arc<dyn Full>, last_id: u64) -> Self {
         Kit { store: Arc::clone(store), manifest: manifest(), last_id: AtomicU64::new(last_id) }
+    }
+
+    /// A kit whose runs have these rules for approvals.
+    pub fn with_gates(store: &Arc<dyn Full>, gates: Vec<Gate>) -> Self {
+        Self::new(store).gated(gates)
+    }
+
+    /// The same kit with these rules for approvals.
+    pub fn gated(self, gates: Vec<Gate>) -> Self {
+        let manifest = Manifest { gates, ..Manifest::clone(&self.manifest.manifest) };
+        Kit { manifest: Arc::new(codec::pin_manifest(manifest)), ..self }
     }
 
     fn id<T>(&self, read: impl Fn(&[u8]) -> Option<T>) -> T {

@@ -27,6 +27,7 @@ impl MemoryRows {
         if let (Some((tenant, _)), Some(model)) = (self.uncounted.get(&run).cloned(), &erasure.model) {
             self.uncounted.put(run, (tenant, Some(model.clone())));
         }
+        self.erase_interrupts(run);
         self.erase_answers(run, &erasure.agent.tenant);
         erasure.manifest.into_iter().for_each(|hash| self.release_manifest(&erasure.agent.tenant, hash));
         self.change_run(run, |row| {

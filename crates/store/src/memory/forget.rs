@@ -113,6 +113,7 @@ impl MemoryRows {
         if let Some(key) = &row.dedupe {
             self.dedupes.remove(&(tenant.clone(), key.clone()));
         }
+        self.erase_interrupts(run);
         self.erase_answers(run, tenant);
         let numbers: Vec<_> = self.journal.range((run, 0)..=(run, u64::MAX)).map(|(key, _)| *key).collect();
         numbers.iter().for_each(|key| self.journal.remove(key));

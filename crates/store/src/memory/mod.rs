@@ -6,6 +6,7 @@ mod conversations;
 mod erase;
 mod erase_tenant;
 mod forget;
+mod interrupts;
 mod lists;
 mod own_verbs;
 mod reads;
@@ -22,14 +23,14 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, Found, HeadView, InboxView, Item, ItemBytes, ItemScan,
-    JournalEntry, JournalRecord, KeptAnswer, NodeId, OpenRequest, Page, Part, Query, ReaderRecord, RequestHash, RunPage, RunScan, RunView,
-    Store, StoreError, UsageGroup, UsageQuery, Verb, Views, Written,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, Found, HeadView, InboxView, InterruptId, InterruptScan,
+    InterruptView, Item, ItemBytes, ItemScan, JournalEntry, JournalRecord, KeptAnswer, NodeId, OpenRequest, Page, Part, Query,
+    ReaderRecord, RequestHash, RunPage, RunScan, RunView, Store, StoreError, StoreTotals, UsageGroup, UsageQuery, Verb, Views, Written,
 };
 
 use crate::{
     StoreOptions, edges, listing, reading,
-    rows::{ListReads, Reads, RequestReads, RequestRows, Result},
+    rows::{InterruptReads, ListReads, Reads, RequestReads, RequestRows, Result},
     verbs,
 };
 use writes::MemoryRows;
@@ -184,6 +185,14 @@ impl Views for MemoryStore {
         self.look(|rows| reading::calls(rows, tenant, run, from, limit))
     }
 
+    async fn interrupts(&self, tenant: &Tenant, scan: &InterruptScan) -> Result<Vec<InterruptView>, StoreError> {
+        self.look(|rows| rows.interrupts(tenant, scan))
+    }
+
+    async fn interrupt(&self, tenant: &Tenant, id: InterruptId) -> Result<Option<InterruptView>, StoreError> {
+        self.look(|rows| rows.interrupt(tenant, id))
+    }
+
     async fn item(&self, tenant: &Tenant, item: ItemId) -> Result<Option<Item>, StoreError> {
         self.look(|rows| reading::item(rows, tenant, item))
     }
@@ -236,5 +245,9 @@ impl Views for MemoryStore {
 
     async fn edges(&self, agent: &AgentKey, page: Page) -> Result<Vec<Edge>, StoreError> {
         self.look(|rows| edges::edges(rows, agent, page))
+    }
+
+    async fn totals(&self) -> Result<StoreTotals, StoreError> {
+        self.look(|rows| Ok(rows.totals()))
     }
 }

@@ -132,7 +132,7 @@ impl Reads for MemoryRows {
         let calls = in_line.filter_map(|((.., run, call), ())| self.calls.get(&(*run, *call)));
         let is_claimable = |call: &&CallRow| {
             let head = self.heads.get(&call.agent);
-            call.deadline > now && head.is_some_and(|head| head.run == Some(call.run) && head.quarantined.is_none())
+            call.deadline > now && head.is_some_and(|head| head.run == Some(call.run) && !head.held && head.quarantined.is_none())
         };
         Ok(calls.filter(is_claimable).take(limit).cloned().collect())
     }

@@ -8,8 +8,8 @@ use windlass_kernel::{
     AgentKey, BoxId, CallNumber, ConversationId, Epoch, ItemId, Manifest, NewItem, RunId, Seq, Tenant, Timestamp, ToolName,
 };
 use windlass_ports::{
-    CallStatus, DeltaBatch, Guard, MessageId, MessageKind, MessageStatus, NodeId, OpenRequest, OutboxRow, Part, PinnedManifest,
-    RequestHash, RunStatus, UsageKey, UsageSums, codec,
+    CallStatus, DeltaBatch, Guard, InterruptId, InterruptView, MessageId, MessageKind, MessageStatus, NodeId, OpenRequest, OutboxRow, Part,
+    PinnedManifest, RequestHash, RunStatus, UsageKey, UsageSums, codec,
 };
 
 use super::table::Table;
@@ -41,6 +41,7 @@ pub(super) struct MemoryRows {
     pub(super) waiting: Table<Place, ()>,
     pub(super) claimed: Table<(RunId, CallNumber), Timestamp>,
     pub(super) claim_keys: Table<(Tenant, String, RunId, CallNumber), ()>,
+    pub(super) interrupts: Table<InterruptId, InterruptView>,
     pub(super) items: Table<ItemId, (Tenant, ItemRow)>,
     pub(super) boxes: Table<BoxId, BoxRow>,
     /// The number of boxes that are made from a box.
@@ -89,6 +90,7 @@ impl MemoryRows {
             waiting: Table::new(),
             claimed: Table::new(),
             claim_keys: Table::new(),
+            interrupts: Table::new(),
             items: Table::new(),
             boxes: Table::new(),
             children: Table::new(),
@@ -114,7 +116,7 @@ impl MemoryRows {
 /// Does the same to every table, so that no table is left out in one place only.
 macro_rules! each_table {
     ($rows:ident, |$table:ident| $visit:expr) => {
-        each_table!(@ $rows, $table, $visit, heads, runs, ordinals, dedupes, takers, erasable, manifests, pinned, open_runs, journal, deltas, inbox, pending, reports, calls, waiting, claimed, claim_keys, items, boxes, children, ownerless, box_rows, conversations, conversation_parts, answers, answers_of, requests, outbox, uncounted, usage);
+        each_table!(@ $rows, $table, $visit, heads, runs, ordinals, dedupes, takers, erasable, manifests, pinned, open_runs, journal, deltas, inbox, pending, reports, calls, waiting, claimed, claim_keys, interrupts, items, boxes, children, ownerless, box_rows, conversations, conversation_parts, answers, answers_of, requests, outbox, uncounted, usage);
     };
     (@ $rows:ident, $table:ident, $visit:expr, $($name:ident),+) => {
         $(
@@ -275,8 +277,8 @@ impl Rows for MemoryRows {
                 && head.quarantined.is_none()
         };
         let Some(before) = self.heads.get(&guard.agent).filter(is_as_left).cloned() else { return Ok(false) };
-        let HeadRow { status, waiting, deadline, wake_at, local, .. } = shown.clone();
-        let after = HeadRow { status, waiting, deadline, wake_at, local, seq: Seq(before.seq.0 + 1), ..before };
+        let HeadRow { status, waiting, deadline, wake_at, local, held, .. } = shown.clone();
+        let after = HeadRow { status, waiting, deadline, wake_at, local, held, seq: Seq(before.seq.0 + 1), ..before };
         self.heads.put(guard.agent.clone(), after);
         Ok(true)
     }

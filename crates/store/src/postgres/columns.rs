@@ -9,19 +9,19 @@ use tokio_postgres::{
     types::{FromSql, IsNull, ToSql, Type, to_sql_checked},
 };
 use windlass_kernel::{
-    AgentKey, BoxId, BoxRange, CallNumber, ChunkLengths, ConversationId, Epoch, HeadStatus, ItemId, ItemKind, RunId, Seq, TaskStatus,
-    Timestamp, ToolName,
+    AgentKey, BoxId, BoxRange, CallNumber, Cause, ChunkLengths, ConversationId, Epoch, HeadStatus, Interrupt, ItemId, ItemKind, OnTimeout,
+    RunId, Seq, TaskStatus, Timestamp, ToolName, Verdict,
 };
 use windlass_ports::{
-    AgentSummary, CallStatus, ErrorDetail, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OpenRequest, OutboxRow, Part,
-    RequestHash, RunStatus, StoreError,
+    AgentSummary, CallStatus, ClosedInterrupt, ErrorDetail, InterruptView, Lineage, MessageId, MessageKind, MessageStatus, NodeId,
+    OpenRequest, OutboxRow, Part, RequestHash, RunStatus, StoreError,
 };
 
 use crate::{
     journal_batch::{self, JournalBatch},
     rows::{
         AnswerRow, BoxRow, CallRow, ConversationRow, DeltaRow, HeadRow, ItemRow, JournalRow, MessageRow, Result, RunBrief, RunRow,
-        unpack_calls,
+        unpack_calls, unpack_names,
     },
     spelling,
 };
@@ -187,6 +187,7 @@ impl Columns {
             runs: self.count()?,
             local: self.small()?,
             quarantined: self.maybe_text()?,
+            held: self.yes()?,
         })
     }
 
@@ -330,6 +331,24 @@ impl Columns {
         let run = self.id(RunId::from_slice)?;
         let message = self.get::<Option<i64>>()?.map(|number| MessageId(number.unsigned_abs()));
         Ok(AnswerRow { tenant: tenant.as_str().into(), key, asked, run, message, lost: unpack_calls(&self.content()?) })
+    }
+
+    pub(super) fn interrupt(&self) -> Result<InterruptView> {
+        let (agent, run, number) = (self.agent()?, self.id(RunId::from_slice)?, self.count()?);
+        let agent_name = self.maybe_text()?.map(|name| name.as_str().into());
+        let (cause, call, shows) = (self.variant(Cause::parse)?, self.maybe_call()?, self.maybe_id(ItemId::from_slice)?);
+        let (created_at, until) = (self.time()?, self.maybe_time()?);
+        let on_timeout = self.variant(OnTimeout::parse)?;
+        let needs = u8::try_from(self.number()?).map_err(|_| nonsense("a number of approvals is not one"))?;
+        let approvals = unpack_names(self.get()?)?;
+        let (verdict, by, at) = (self.maybe_variant(Verdict::parse)?, self.maybe_text()?, self.maybe_time()?);
+        let closed = verdict.zip(at).map(|(verdict, at)| ClosedInterrupt { verdict, by: by.map(Into::into), at });
+        let interrupt = Interrupt { number, cause, call, shows, until, on_timeout, needs, approvals };
+        Ok(InterruptView { run, agent, agent_name, interrupt, created_at, closed })
+    }
+
+    pub(super) fn cause_count(&self) -> Result<(Cause, u64, Timestamp)> {
+        Ok((self.variant(Cause::parse)?, self.count()?, self.time()?))
     }
 
     pub(super) fn request(&self) -> Result<OpenRequest> {

@@ -21,6 +21,7 @@ const RUNS: &str = "WITH gone AS MATERIALIZED (
         SELECT r.run FROM runs r WHERE r.tenant = $1::text AND r.status = 'ended' LIMIT $2::bigint FOR UPDATE
     ), journal AS (DELETE FROM stretches t USING gone WHERE t.run = gone.run
     ), calls AS (DELETE FROM calls t USING gone WHERE t.run = gone.run
+    ), interrupts AS (DELETE FROM interrupts t USING gone WHERE t.run = gone.run
     ), inbox AS (DELETE FROM inbox t USING gone WHERE t.run = gone.run
     ), answers AS (DELETE FROM answers t USING gone WHERE t.run = gone.run
     ), uncounted AS (DELETE FROM usage_uncounted t USING gone WHERE t.run = gone.run
@@ -69,7 +70,10 @@ const BY_TENANT: [&str; 7] = [
     "DELETE FROM usage t WHERE t.tenant = $1::text AND t.day IN (SELECT day FROM usage WHERE tenant = $1 LIMIT $2::bigint)",
     "DELETE FROM heads t WHERE t.tenant = $1::text AND t.run IS NULL AND t.queued = 0
         AND t.agent IN (SELECT agent FROM heads WHERE tenant = $1 AND run IS NULL AND queued = 0 LIMIT $2::bigint)",
-    "DELETE FROM tenants t WHERE t.tenant = $1::text AND t.open = 0 AND $2::bigint > 0",
+    // Slots can be below zero: only their sum is a count.
+    "WITH own AS MATERIALIZED (SELECT o.slot, o.open FROM tenants o WHERE o.tenant = $1::text FOR UPDATE)
+     DELETE FROM tenants t USING own
+     WHERE t.tenant = $1 AND t.slot = own.slot AND (SELECT sum(open) FROM own) = 0 AND $2::bigint > 0",
 ];
 
 /// Erases a batch of a tenant's rows.

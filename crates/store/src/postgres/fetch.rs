@@ -13,7 +13,7 @@ use windlass_ports::{MessageId, NodeId, OutboxRow, codec};
 use super::{
     answers,
     columns::{Columns, Text, int, limit as as_limit},
-    conversations, lists,
+    conversations, interrupts, lists,
     pg_error::PgError,
     question::{Answer, Question},
     requests,
@@ -110,6 +110,8 @@ async fn answer(session: &Session, kind: Vec<Question>, depth: Depth) -> Answere
         Question::ConversationParts(_) => conversations::parts(session, kind).await,
         Question::RecordedAnswer(..) => answers::rows(session, kind).await,
         Question::OpenRequests(..) => requests::rows(session, kind).await,
+        Question::Interrupts(..) => interrupts::listed(session, kind).await,
+        Question::Interrupt(..) => interrupts::by_id(session, kind).await,
         Question::Runs(..) => lists::runs(session, kind).await,
         Question::AgentNames { .. } => lists::agent_names(session, kind).await,
         Question::Instruction(..) => lists::instructions(session, kind).await,

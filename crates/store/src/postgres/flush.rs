@@ -90,6 +90,7 @@ impl Writes<'_> {
             self.send(&statements.insert_outbox, [self.outbox()], None),
             self.send(&statements.forget_outbox, [self.published()], None),
         ]);
+        sent.extend(self.interrupting());
         sent.extend(self.answering());
         sent.extend(self.requesting());
         sent.extend(self.counting());
@@ -164,6 +165,7 @@ impl Writes<'_> {
                 column(&rows, |(_, write)| int(write.head.runs)),
                 column(&rows, |(_, write)| i64::from(write.head.local)),
                 column(&rows, |(_, write)| write.head.quarantined.as_deref().map(Text)),
+                column(&rows, |(_, write)| write.head.held),
             ],
         )
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use tokio::sync::oneshot;
-use windlass_kernel::{AgentKey, CallNumber, ConversationId, ItemId, NewItem, RunId, Tenant};
+use windlass_kernel::{AgentKey, CallNumber, ConversationId, InterruptUpdate, ItemId, NewItem, RunId, Tenant};
 use windlass_ports::{
     Commit, ConversationChange, GivenUp, MessageId, NewPack, NewReport, NewRun, StoreError, Verb, codec, conversation_agent,
 };
@@ -87,6 +87,9 @@ impl Wants {
         if !commit.state.has_ended() && verbs::may_be_claimed(commit) {
             wants.questions.push(Question::Claims(commit.run));
         }
+        // The row of an interrupt has the name of the run's agent.
+        let is_opened = |update: &InterruptUpdate| matches!(update, InterruptUpdate::Opened(_));
+        wants.questions.extend(commit.interrupts.iter().any(is_opened).then_some(Question::RunBrief(commit.run)));
         wants
     }
 

@@ -16,10 +16,12 @@ mod fetch;
 mod flush;
 mod group;
 mod hash_keys;
+mod interrupts;
 mod lists;
 mod member;
 mod open;
 mod overlay;
+mod parked;
 mod pg_error;
 #[cfg(test)]
 mod plans;

@@ -7,7 +7,7 @@ use windlass_ports::{CanaryKey, NodeId, SealKeys};
 
 use super::{
     clock::DatabaseClock,
-    hash_keys,
+    hash_keys, parked,
     pg_error::error_text,
     session::{Connector, OWN_TOKEN_NAME},
     tls::Endpoint,
@@ -27,6 +27,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0010_manifests.sql"),
     include_str!("../../migrations/postgres/0011_id_key.sql"),
     include_str!("../../migrations/postgres/0012_headers.sql"),
+    include_str!("../../migrations/postgres/0013_interrupts.sql"),
 ];
 
 /// The oldest server version that has everything the statements use.
@@ -199,6 +200,9 @@ async fn migrate(client: &mut Client) -> Result<(), PostgresOpenError> {
         transaction.batch_execute(migration).await?;
         if number == hash_keys::MIGRATION {
             hash_keys::hash_keys(&transaction).await?;
+        }
+        if number == parked::MIGRATION {
+            parked::store_interrupts(&transaction).await?;
         }
         transaction.execute("INSERT INTO schema_version (version) VALUES ($1)", &[&number]).await?;
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, CallNumber, ConversationId, ItemId, Manifest, RunId, Tenant, Timestamp, ToolName};
 use windlass_ports::{
-    AgentSummary, Lineage, MessageId, MessageKind, NodeId, OpenRequest, OutboxRow, Part, RequestHash, RunScan, StoreError,
+    AgentSummary, InterruptId, InterruptScan, InterruptView, Lineage, MessageId, MessageKind, NodeId, OpenRequest, OutboxRow, Part,
+    RequestHash, RunScan, StoreError,
 };
 
 use crate::rows::{
@@ -52,6 +53,8 @@ pub(super) enum Question {
     ConversationParts(ConversationId),
     RecordedAnswer(Tenant, String),
     OpenRequests(Tenant, RequestHash),
+    Interrupts(Tenant, InterruptScan),
+    Interrupt(Tenant, InterruptId),
     Runs(Tenant, RunScan),
     AgentNames { tenant: Tenant, after: String, limit: usize },
     Instruction(Tenant, BoxId),
@@ -84,6 +87,8 @@ pub(super) enum Answer {
     Parts(Vec<Part>),
     Recorded(Option<Box<AnswerRow>>),
     Requests(Vec<OpenRequest>),
+    Interrupts(Vec<InterruptView>),
+    Interrupt(Option<Box<InterruptView>>),
     Runs(Vec<RunRow>),
     AgentNames(Vec<AgentSummary>),
     Instruction(Option<Bytes>),
@@ -125,6 +130,8 @@ taking! {
     parts: Parts => Vec<Part>;
     recorded_answer: Recorded => Option<Box<AnswerRow>>;
     requests: Requests => Vec<OpenRequest>;
+    interrupts: Interrupts => Vec<InterruptView>;
+    interrupt: Interrupt => Option<Box<InterruptView>>;
     runs: Runs => Vec<RunRow>;
     agent_names: AgentNames => Vec<AgentSummary>;
     instruction: Instruction => Option<Bytes>;

@@ -16,7 +16,8 @@ use tokio_postgres::{Client, Statement};
 
 macro_rules! head_columns {
     () => {
-        "h.status, h.epoch, h.seq, h.run, h.owner, h.waiting, h.deadline, h.wake_at, h.pending, h.queued, h.runs, h.local, h.quarantined"
+        "h.status, h.epoch, h.seq, h.run, h.owner, h.waiting, h.deadline, h.wake_at, h.pending, h.queued, h.runs, h.local, h.quarantined,
+         h.held"
     };
 }
 
@@ -51,6 +52,27 @@ macro_rules! call_columns {
     };
 }
 
+macro_rules! interrupt_columns {
+    () => {
+        "i.tenant, i.head, i.run, i.n, i.agent_name, i.cause, i.call, i.shows, i.created_at, i.until, i.on_timeout, i.needs, i.approvals,
+         i.verdict, i.by_name, i.answered_at"
+    };
+}
+
+/// A page of interrupts, with the filters.
+macro_rules! list_interrupts {
+    ($from:literal) => {
+        concat!(
+            "SELECT ",
+            interrupt_columns!(),
+            " FROM ",
+            $from,
+            " AND ($5::text IS NULL OR i.cause = $5)
+            AND ($6::text IS NULL OR coalesce(i.agent_name, i.head) = $6) ORDER BY i.created_at, i.run, i.n LIMIT $7"
+        )
+    };
+}
+
 /// Numbered keys of one column, and of two.
 macro_rules! by {
     ($a:literal) => {
@@ -82,11 +104,11 @@ macro_rules! all_of {
 macro_rules! put_heads {
     () => {
         "INSERT INTO heads (tenant, agent, status, epoch, seq, run, owner, waiting, deadline, wake_at, pending, queued, runs, local,
-            quarantined)
+            quarantined, held)
         SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]),
             unnest($5::bigint[]), unnest($6::bytea[]), unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]),
             unnest($10::bigint[]), unnest($11::bigint[]), unnest($12::bigint[]), unnest($13::bigint[]),
-            unnest($14::bigint[]), unnest($15::text[])"
+            unnest($14::bigint[]), unnest($15::text[]), unnest($16::boolean[])"
     };
 }
 
@@ -183,7 +205,8 @@ statements! {
         LIMIT $4");
     calls: concat!("SELECT ", call_columns!(), " FROM calls c WHERE c.run = $1 AND c.call >= $2 ORDER BY c.call LIMIT $3");
     waiting_calls: concat!("SELECT ", call_columns!(), " FROM calls c CROSS JOIN LATERAL (
-            SELECT 1 FROM heads h WHERE h.tenant = c.tenant AND h.agent = c.agent AND h.run = c.run AND h.quarantined IS NULL LIMIT 1
+            SELECT 1 FROM heads h WHERE h.tenant = c.tenant AND h.agent = c.agent AND h.run = c.run AND NOT h.held
+              AND h.quarantined IS NULL LIMIT 1
         ) AS head
         WHERE c.tenant = $1 AND c.tool = $2 AND c.status = 'waiting' AND c.deadline > $3
         ORDER BY c.created_at, c.run, c.call LIMIT $4");
@@ -281,13 +304,13 @@ statements! {
             ON CONFLICT (tenant, agent) DO UPDATE SET status = excluded.status, epoch = excluded.epoch, seq = excluded.seq,
                 run = excluded.run, owner = excluded.owner, waiting = excluded.waiting, deadline = excluded.deadline,
                 wake_at = excluded.wake_at, pending = excluded.pending, queued = excluded.queued, runs = excluded.runs,
-                local = excluded.local, quarantined = excluded.quarantined),
+                local = excluded.local, quarantined = excluded.quarantined, held = excluded.held),
         journaled AS (INSERT INTO stretches (run, first, epoch, at, version, events)
-            SELECT unnest($16::bytea[]), unnest($17::bigint[]), unnest($18::bigint[]), unnest($19::bigint[]), unnest($20::bigint[]),
-                unnest($21::text[])),
+            SELECT unnest($17::bytea[]), unnest($18::bigint[]), unnest($19::bigint[]), unnest($20::bigint[]), unnest($21::bigint[]),
+                unnest($22::text[])),
         stored AS (INSERT INTO items (item, tenant, kind, hash, content, header)
-            SELECT unnest($22::bytea[]), unnest($23::text[]), unnest($24::text[]), unnest($25::bytea[]), unnest($26::bytea[]),
-                unnest($27::bytea[])),
+            SELECT unnest($23::bytea[]), unnest($24::text[]), unnest($25::text[]), unnest($26::bytea[]), unnest($27::bytea[]),
+                unnest($28::bytea[])),
         placed AS (INSERT INTO box_rows (box, position, item)
             SELECT unnest($28::bytea[]), unnest($29::bigint[]), unnest($30::bytea[])),
         sent AS (INSERT INTO inbox (n, tenant, agent, kind, status, run, epoch, call, item, outcome, after_execution, source,
@@ -387,6 +410,34 @@ statements! {
     insert_answers: "INSERT INTO answers (tenant, key, asked, run, message, lost)
         SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::bytea[]), unnest($4::bytea[]), unnest($5::bigint[]), unnest($6::bytea[])";
 
+    interrupts: each!(by!("text", "bytea", "bigint"), concat!("SELECT ", interrupt_columns!(),
+        " FROM interrupts i WHERE i.run = q.b AND i.n = q.c AND i.tenant = q.a LIMIT 1"));
+    open_interrupts: list_interrupts!("interrupts i WHERE i.tenant = $1 AND i.verdict IS NULL
+        AND (i.created_at, i.run, i.n) > ($2, $3, $4)");
+    all_interrupts: list_interrupts!("interrupts i WHERE i.tenant = $1 AND (i.created_at, i.run, i.n) > ($2, $3, $4)");
+    /// A run has few interrupts, which are sorted.
+    interrupts_of_run: list_interrupts!("(SELECT * FROM interrupts t WHERE t.run = $8 OFFSET 0) AS i WHERE i.tenant = $1
+        AND ($9::boolean OR i.verdict IS NULL) AND (i.created_at, i.run, i.n) > ($2, $3, $4)");
+    insert_interrupts: "INSERT INTO interrupts (tenant, head, run, n, agent_name, cause, call, shows, created_at, until, on_timeout, needs,
+            approvals, verdict, by_name, answered_at)
+        SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::bytea[]), unnest($4::bigint[]), unnest($5::text[]), unnest($6::text[]),
+            unnest($7::bigint[]), unnest($8::bytea[]), unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::text[]),
+            unnest($12::bigint[]), unnest($13::text[]), unnest($14::text[]), unnest($15::text[]), unnest($16::bigint[])";
+    /// Two lists of names are joined as texts, because `jsonb` can't hold every name.
+    change_interrupts: all_of!("bytea", "UPDATE interrupts i SET
+            approvals = CASE WHEN q.approvals = '[]' THEN i.approvals WHEN i.approvals = '[]' THEN q.approvals
+                ELSE left(i.approvals, -1) || ',' || substr(q.approvals, 2) END,
+            verdict = q.verdict, by_name = q.by_name, answered_at = q.answered_at
+        FROM (SELECT unnest($1::bytea[]) AS run, unnest($2::bigint[]) AS n, unnest($3::text[]) AS approvals, unnest($4::text[]) AS verdict,
+            unnest($5::text[]) AS by_name, unnest($6::bigint[]) AS answered_at) AS q
+        CROSS JOIN LATERAL (SELECT t.ctid, t.verdict FROM interrupts t WHERE t.run = q.run AND t.n = q.n LIMIT 1) AS found
+        WHERE i.ctid = found.ctid AND found.verdict IS NULL");
+    close_interrupts: "UPDATE interrupts i SET verdict = q.verdict, by_name = q.by_name, answered_at = q.answered_at
+        FROM (SELECT unnest($1::bytea[]) AS run, unnest($2::text[]) AS verdict, unnest($3::text[]) AS by_name,
+            unnest($4::bigint[]) AS answered_at) AS q
+        CROSS JOIN LATERAL (SELECT t.ctid, t.verdict FROM interrupts t WHERE t.run = q.run OFFSET 0) AS found
+        WHERE i.ctid = found.ctid AND found.verdict IS NULL";
+
     open_requests: each!(by!("text", "bytea"), "SELECT o.tenant, o.hash, o.run, o.node, o.left_at FROM requests o
         WHERE o.tenant = q.a AND o.hash = q.b ORDER BY o.run OFFSET 0");
     insert_requests: "INSERT INTO requests (tenant, hash, run, node)
@@ -439,6 +490,7 @@ statements! {
         ), gone_rows AS (DELETE FROM box_rows b WHERE b.box = ANY($2)
         ), gone_journal AS (DELETE FROM stretches s WHERE s.run = $1
         ), gone_calls AS (DELETE FROM calls c WHERE c.run = $1
+        ), gone_interrupts AS (DELETE FROM interrupts i WHERE i.run = $1
         ), gone_answers AS (DELETE FROM answers a WHERE a.run = $1
         ), emptied AS (UPDATE inbox m SET item = NULL, reason = NULL WHERE m.run = $1
         ), skeleton AS (UPDATE runs r SET note = NULL, deliverable = NULL, erase_ms = NULL, unlisted = true, parent_step = NULL,

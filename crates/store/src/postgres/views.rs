@@ -5,9 +5,9 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
-    JournalRecord, KeptAnswer, OpenRequest, Page, Part, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup,
-    UsageQuery, Views,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, InterruptId, InterruptScan, InterruptView,
+    Item, ItemBytes, ItemScan, JournalEntry, JournalRecord, KeptAnswer, OpenRequest, Page, Part, RequestHash, RunPage, RunScan, RunView,
+    StoreError, StoreTotals, UsageGroup, UsageQuery, Views,
 };
 
 use super::{
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     edges, listing, reading,
-    rows::{ListReads, Reads, RequestReads, Result, Segment},
+    rows::{InterruptReads, ListReads, Reads, RequestReads, Result, Segment},
     verbs,
 };
 
@@ -121,6 +121,14 @@ macro_rules! views_over_readers {
 
             async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError> {
                 self.readers.read(|rows| reading::calls(rows, tenant, run, from, limit)).await
+            }
+
+            async fn interrupts(&self, tenant: &Tenant, scan: &InterruptScan) -> Result<Vec<InterruptView>, StoreError> {
+                self.readers.read(|rows| rows.interrupts(tenant, scan)).await
+            }
+
+            async fn interrupt(&self, tenant: &Tenant, id: InterruptId) -> Result<Option<InterruptView>, StoreError> {
+                self.readers.read(|rows| rows.interrupt(tenant, id)).await
             }
 
             async fn item(&self, tenant: &Tenant, item: ItemId) -> Result<Option<Item>, StoreError> {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, CallNumber, Epoch, ItemId, NewItem, RunId, Seq, Tenant, Timestamp};
 use windlass_ports::{Guard, MessageId, MessageStatus, NodeId, OpenRequest, PinnedManifest, ReaderRecord, RunStatus, StoreError, codec};
 
-use super::{conversations::ConversationWrites, overlay::TransactionOverlay, question::Question};
+use super::{conversations::ConversationWrites, interrupts::InterruptWrites, overlay::TransactionOverlay, question::Question};
 use crate::{
     journal_batch::{self, JournalBatch},
     rows::{
@@ -38,6 +38,7 @@ pub(super) struct WriteSet {
     /// Runs whose follow-up has ended, each with its tenant and the time of that end.
     pub(super) released: BTreeMap<RunId, (Tenant, Timestamp)>,
     pub(super) conversations: ConversationWrites,
+    pub(super) interrupts: InterruptWrites,
     pub(super) answers: Vec<AnswerRow>,
     pub(super) requests: Vec<OpenRequest>,
     pub(super) readers: Vec<ReaderRecord>,
@@ -165,6 +166,7 @@ impl WriteSet {
             erased,
             released,
             conversations,
+            interrupts,
             answers,
             requests,
             readers,
@@ -179,6 +181,7 @@ impl WriteSet {
             && outbox.is_empty()
             && published.is_empty()
             && conversations.is_empty()
+            && interrupts.is_empty()
             && answers.is_empty()
             && requests.is_empty()
             && readers.is_empty()
@@ -260,8 +263,8 @@ impl Rows for TransactionOverlay<'_> {
                 && head.quarantined.is_none()
         };
         let Some(before) = self.head(&guard.agent)?.filter(is_as_left) else { return Ok(false) };
-        let HeadRow { status, waiting, deadline, wake_at, local, .. } = *shown;
-        let after = HeadRow { status, waiting, deadline, wake_at, local, seq: Seq(before.seq.0 + 1), ..before.clone() };
+        let HeadRow { status, waiting, deadline, wake_at, local, held, .. } = *shown;
+        let after = HeadRow { status, waiting, deadline, wake_at, local, held, seq: Seq(before.seq.0 + 1), ..before.clone() };
         self.update_head(&guard.agent, &before, &after)
     }
 

@@ -42,6 +42,7 @@ impl<P: Prepared> SqliteRows<P> {
         self.change("DELETE FROM boxes WHERE box IN (?1, ?2)", params![gone.0, gone.1])?;
         self.change("DELETE FROM stretches WHERE run = ?1", [run])?;
         self.change("DELETE FROM calls WHERE run = ?1", [run])?;
+        self.change("DELETE FROM interrupts WHERE run = ?1", [run])?;
         self.change("UPDATE inbox INDEXED BY inbox_run SET item = NULL, reason = NULL WHERE run = ?1", [run])?;
         self.change("DELETE FROM answers WHERE run = ?1", [run])?;
         self.delete_deltas(erasure.run)?;

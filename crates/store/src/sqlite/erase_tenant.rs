@@ -26,9 +26,10 @@ const LOOKED_THROUGH: [(&str, &[&str]); 3] = [
 ];
 
 /// The tables whose rows are deleted with each run.
-const OF_RUN: [&str; 6] = [
+const OF_RUN: [&str; 7] = [
     "DELETE FROM stretches WHERE run = ?1",
     "DELETE FROM calls WHERE run = ?1",
+    "DELETE FROM interrupts WHERE run = ?1",
     "DELETE FROM inbox INDEXED BY inbox_run WHERE run = ?1",
     "DELETE FROM answers WHERE run = ?1",
     "DELETE FROM usage_uncounted WHERE run = ?1",

@@ -16,6 +16,7 @@ use super::{
     deltas::{self, Index},
     hash_keys,
     heartbeats::Heartbeats,
+    parked,
     truncation::Truncation,
 };
 
@@ -33,6 +34,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0010_manifests.sql"),
     include_str!("../../migrations/0011_id_key.sql"),
     include_str!("../../migrations/0012_headers.sql"),
+    include_str!("../../migrations/0013_interrupts.sql"),
 ];
 
 /// The writer's page cache. Pages that are not in it are in the cache of the operating system, so that a larger one would only hold them
@@ -266,6 +268,9 @@ fn migrate_in_transaction(connection: &mut Connection) -> Result<(), OpenError> 
         transaction.execute_batch(migration)?;
         if number == hash_keys::MIGRATION {
             hash_keys::hash_keys(&transaction)?;
+        }
+        if number == parked::MIGRATION {
+            parked::store_interrupts(&transaction)?;
         }
         transaction.execute("INSERT INTO schema_version (version, applied_at) VALUES (?1, unixepoch() * 1000)", [number])?;
     }

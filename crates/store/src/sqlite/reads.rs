@@ -69,6 +69,7 @@ fn head(row: &Row<'_>) -> rusqlite::Result<HeadRow> {
         runs: count(row, 10)?,
         local: small(row, 11)?,
         quarantined: row.get(12)?,
+        held: row.get(13)?,
     })
 }
 
@@ -184,7 +185,7 @@ fn packed(row: &Row<'_>) -> rusqlite::Result<(JournalBatch, String)> {
 
 impl<P: Prepared> Reads for SqliteRows<P> {
     fn head(&self, agent: &AgentKey) -> Result<Option<HeadRow>> {
-        let sql = "SELECT status, epoch, seq, run, owner, waiting, deadline, wake_at, pending, queued, runs, local, quarantined
+        let sql = "SELECT status, epoch, seq, run, owner, waiting, deadline, wake_at, pending, queued, runs, local, quarantined, held
                    FROM heads WHERE tenant = ?1 AND agent = ?2";
         self.one(sql, params![agent.tenant.as_str(), agent.agent.as_str()], head)
     }
@@ -345,7 +346,7 @@ impl<P: Prepared> Reads for SqliteRows<P> {
             call_columns!(),
             " FROM calls AS c INDEXED BY calls_waiting CROSS JOIN heads AS h ON h.tenant = c.tenant AND h.agent = c.agent
               WHERE c.tenant = ?1 AND c.tool = ?2 AND c.status = 'waiting' AND c.deadline > ?3
-                AND h.run = c.run AND h.quarantined IS NULL
+                AND h.run = c.run AND h.held = 0 AND h.quarantined IS NULL
               ORDER BY c.created_at, c.run, c.call LIMIT ?4"
         );
         self.all(sql, params![tenant.as_str(), tool.as_str(), now.0, as_limit(limit)], call)

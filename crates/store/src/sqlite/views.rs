@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
-    JournalRecord, KeptAnswer, NodeId, OpenRequest, Page, Part, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals,
-    UsageGroup, UsageQuery, Views,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, InterruptId, InterruptScan, InterruptView,
+    Item, ItemBytes, ItemScan, JournalEntry, JournalRecord, KeptAnswer, NodeId, OpenRequest, Page, Part, RequestHash, RunPage, RunScan,
+    RunView, StoreError, StoreTotals, UsageGroup, UsageQuery, Views,
 };
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     edges, listing, reading,
-    rows::{ListReads, Reads, RequestReads},
+    rows::{InterruptReads, ListReads, Reads, RequestReads},
     verbs,
 };
 
@@ -132,6 +132,16 @@ macro_rules! views_over_readers {
             async fn calls(&self, tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Result<Vec<CallView>, StoreError> {
                 let tenant = tenant.clone();
                 self.readers.read(move |rows| reading::calls(rows, &tenant, run, from, limit)).await
+            }
+
+            async fn interrupts(&self, tenant: &Tenant, scan: &InterruptScan) -> Result<Vec<InterruptView>, StoreError> {
+                let (tenant, scan) = (tenant.clone(), scan.clone());
+                self.readers.read(move |rows| rows.interrupts(&tenant, &scan)).await
+            }
+
+            async fn interrupt(&self, tenant: &Tenant, id: InterruptId) -> Result<Option<InterruptView>, StoreError> {
+                let tenant = tenant.clone();
+                self.readers.read(move |rows| rows.interrupt(&tenant, id)).await
             }
 
             async fn item(&self, tenant: &Tenant, item: ItemId) -> Result<Option<Item>, StoreError> {

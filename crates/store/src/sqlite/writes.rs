@@ -14,8 +14,8 @@ use crate::{
 impl<P: Prepared> Rows for SqliteRows<P> {
     fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Result<()> {
         let sql = "INSERT INTO heads (tenant, agent, status, epoch, seq, run, owner, waiting, deadline, wake_at, pending, queued, runs,
-                                      local, quarantined)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
+                                      local, quarantined, held)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
         let params = params![
             agent.tenant.as_str(),
             agent.agent.as_str(),
@@ -32,6 +32,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
             int(head.runs),
             head.local,
             head.quarantined,
+            head.held,
         ];
         self.change(sql, params).map(drop)
     }
@@ -41,7 +42,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
             self.deltas.fence(before.run);
         }
         let sql = "UPDATE heads SET status = ?3, epoch = ?4, seq = ?5, run = ?6, owner = ?7, waiting = ?8, deadline = ?9, wake_at = ?10,
-                          pending = ?11, queued = ?12, runs = ?13, local = ?14, quarantined = ?15
+                          pending = ?11, queued = ?12, runs = ?13, local = ?14, quarantined = ?15, held = ?20
                    WHERE tenant = ?1 AND agent = ?2 AND status = ?16 AND epoch = ?17 AND run IS ?18 AND seq = ?19";
         let params = params![
             agent.tenant.as_str(),
@@ -63,6 +64,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
             int(before.epoch.0),
             before.run.as_ref().map(RunId::as_bytes),
             int(before.seq.0),
+            after.held,
         ];
         Ok(self.change(sql, params)? > 0)
     }
@@ -82,7 +84,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
     }
 
     fn update_head_fast(&mut self, guard: &Guard, owner: NodeId, shown: &HeadRow) -> Result<bool> {
-        let sql = "UPDATE heads SET status = ?3, seq = seq + 1, waiting = ?4, deadline = ?5, wake_at = ?6, local = ?7
+        let sql = "UPDATE heads SET status = ?3, seq = seq + 1, waiting = ?4, deadline = ?5, wake_at = ?6, local = ?7, held = ?13
                    WHERE tenant = ?1 AND agent = ?2 AND status = ?8 AND epoch = ?9 AND run = ?10 AND seq = ?11 AND owner = ?12
                      AND pending = 0 AND quarantined IS NULL";
         let params = params![
@@ -98,6 +100,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
             guard.run.as_bytes(),
             int(guard.seq.0),
             int(owner.0),
+            shown.held,
         ];
         Ok(self.change(sql, params)? > 0)
     }

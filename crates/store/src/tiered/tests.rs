@@ -1,5 +1,5 @@
-use windlass_kernel::{CallNumber, ItemKind, RunId};
-use windlass_ports::Page;
+use windlass_kernel::{CallNumber, Cause, Input, ItemKind, RunId, StreamedText};
+use windlass_ports::{InterruptScan, InterruptView, Page};
 
 use super::*;
 use crate::conformance::{
@@ -181,4 +181,33 @@ async fn a_name_like_a_run_in_memory_is_still_an_agents_name() {
     assert_eq!(all.tiered.due(START.plus_ms(1), 9).await.unwrap(), []);
     assert!(all.tiered.run(&own.tenant, run).await.unwrap().is_some());
     assert_eq!(all.tiered.orphans(NODE, None, 9).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn interrupts_of_both_tiers_are_listed_and_those_in_memory_go_with_their_run() {
+    let all = parts(1 << 20);
+    let (kept, stored) = all.begin(all.kit.entering(all.kit.own_run(START))).await;
+    let (own, run) = all.begin(all.unstored()).await;
+    all.kit.advance(&kept, Input::Panicked, START.plus_ms(1)).await;
+    all.kit.advance(&own, Input::Panicked, START).await;
+    let list = async |limit, after| {
+        let scan = InterruptScan { with_closed: true, limit, after, ..InterruptScan::default() };
+        all.tiered.interrupts(&own.tenant, &scan).await.unwrap()
+    };
+    let runs = |rows: &[InterruptView]| rows.iter().map(|row| row.run).collect::<Vec<_>>();
+    let listed = list(9, None).await;
+    assert_eq!(runs(&listed), [run, stored]);
+    let first = list(1, None).await;
+    assert_eq!(first, listed[..1]);
+    assert_eq!(list(1, Some((first[0].created_at, first[0].id()))).await, listed[1..]);
+    for row in &listed {
+        assert_eq!(all.tiered.interrupt(&own.tenant, row.id()).await.unwrap().as_ref(), Some(row));
+    }
+    let totals = all.tiered.totals().await.unwrap();
+    assert_eq!((totals.open_interrupts, totals.oldest_interrupt), (vec![(Cause::Panicked, 2)], Some(START)));
+    all.kit.advance(&own, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START).await;
+    all.publish().await;
+    all.tiered.erase(own.tenant.clone(), run).await.unwrap();
+    assert_eq!(runs(&list(9, None).await), [stored]);
+    assert_eq!(all.tiered.memory.rows(), 0);
 }

@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, Item, ItemBytes, ItemScan, JournalEntry,
-    JournalRecord, KeptAnswer, OpenRequest, Page, Part, RequestHash, RunPage, RunScan, RunView, StoreError, StoreTotals, UsageGroup,
-    UsageQuery, Views,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, InterruptId, InterruptScan, InterruptView,
+    Item, ItemBytes, ItemScan, JournalEntry, JournalRecord, KeptAnswer, OpenRequest, Page, Part, RequestHash, RunPage, RunScan, RunView,
+    StoreError, StoreTotals, UsageGroup, UsageQuery, Views,
 };
 
 use super::TieredStore;
@@ -124,6 +124,19 @@ impl Views for TieredStore {
         self.views_of_run(run)?.calls(tenant, run, from, limit).await
     }
 
+    async fn interrupts(&self, tenant: &Tenant, scan: &InterruptScan) -> Result<Vec<InterruptView>, StoreError> {
+        // Runs in memory are in no list of runs, but a person has to know what they wait for.
+        let mut listed = self.memory.interrupts(tenant, scan).await?;
+        listed.extend(self.views.interrupts(tenant, scan).await?);
+        listed.sort_by_key(|row| (row.created_at, row.id()));
+        listed.truncate(scan.limit);
+        Ok(listed)
+    }
+
+    async fn interrupt(&self, tenant: &Tenant, id: InterruptId) -> Result<Option<InterruptView>, StoreError> {
+        self.views_of_run(id.run)?.interrupt(tenant, id).await
+    }
+
     async fn item(&self, tenant: &Tenant, item: ItemId) -> Result<Option<Item>, StoreError> {
         match self.memory.item(tenant, item).await? {
             Some(found) => Ok(Some(found)),
@@ -175,6 +188,8 @@ impl Views for TieredStore {
     }
 
     async fn totals(&self) -> Result<StoreTotals, StoreError> {
-        self.views.totals().await
+        let (here, mut totals) = (self.memory.totals().await?, self.views.totals().await?);
+        totals.add_interrupts(here);
+        Ok(totals)
     }
 }

@@ -1,7 +1,7 @@
 //! Giving up a run that can't be read: its quarantined agent continues with the next run.
 
-use windlass_kernel::{AgentKey, BoxRange, EndReason, Event, Origin, Phase, Progress, Run, RunId, TaskStatus, apply};
-use windlass_ports::{Abandoned, Commit, CommitKind, GivenUp, MessageKind, RunStatus, StateWrite, StoreError, codec};
+use windlass_kernel::{AgentKey, BoxRange, EndReason, Event, Origin, Phase, Progress, Run, RunId, TaskStatus, Verdict, apply};
+use windlass_ports::{Abandoned, ClosedInterrupt, Commit, CommitKind, GivenUp, MessageKind, RunStatus, StateWrite, StoreError, codec};
 
 use super::commit::{Leftovers, finish, plan, run_change, write};
 use crate::{
@@ -28,6 +28,9 @@ pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, age
         return Err(StoreError::Fenced);
     }
     write(rows, agent, &commit, Some(plan.epoch))?;
+    // Which interrupts are open is as uncertain as the rest, so the commit names none.
+    let closed = ClosedInterrupt { verdict: Verdict::Stopped, by: None, at: given_up.now };
+    rows.close_interrupts(given_up.run, &closed)?;
     rows.update_run(&run_change(&commit, RunStatus::Active, Some(plan.epoch)))?;
     finish(rows, options, agent, &commit, &plan)?;
     Ok(Abandoned::Done { next_leased: plan.next.is_some() })

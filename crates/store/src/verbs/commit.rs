@@ -12,6 +12,7 @@ use windlass_ports::{
 use super::conversations;
 use super::erase::held_ms;
 use super::heads::{is_counted, is_own_head, lease, leases_after, may_be_claimed, replace_head, show, show_idle};
+use super::interrupts::write_interrupts;
 use crate::{
     StoreOptions,
     rows::{AnswerRow, CallMove, CallRow, HeadRow, JournalRow, MessageRow, Reads, Result, Rows, RunBrief, RunChange, RunRow, missing_row},
@@ -254,6 +255,7 @@ pub(super) fn write<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &C
         rows.forget_deltas(commit.run)?;
     }
     write_calls(rows, agent, commit)?;
+    write_interrupts(rows, agent, commit)?;
     let mut messages = Vec::with_capacity(commit.messages.len());
     for message in &commit.messages {
         // The same result may have been reported from outside. Then that row is the record of it.

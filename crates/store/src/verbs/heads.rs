@@ -11,6 +11,7 @@ pub(super) fn show(head: &mut HeadRow, state: &Run, leases: &[Timestamp], now: T
     head.waiting = state.waiting_count() as u32;
     head.deadline = state.resume_deadline();
     head.local = outstanding(state).len() as u32;
+    head.held = state.is_held();
     head.wake_at = match head.status {
         HeadStatus::Idle => None,
         // No worker has entered: the first one that looks does.
@@ -42,6 +43,7 @@ pub(super) fn show_idle(head: &mut HeadRow) {
     head.wake_at = None;
     head.pending = 0;
     head.local = 0;
+    head.held = false;
 }
 
 /// Leases a head to a run: the epoch rises, and a worker has to enter.

@@ -13,6 +13,7 @@ mod conversations;
 mod enqueue;
 mod erase;
 mod heads;
+mod interrupts;
 mod report;
 
 use windlass_ports::{Abandoned, Conversed, Enqueued, Packed, StoreError, Taken, TenantErasure, Verb, Withdrawn, Written};

@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use windlass_kernel::{BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, StreamedText, Tenant};
 use windlass_ports::{
-    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, Found, HeadView, InboxView, Item, ItemBytes, ItemScan,
-    JournalEntry, JournalRecord, KeptAnswer, OpenRequest, Page, Part, Query, ReaderRecord, RequestHash, RunPage, RunScan, RunView,
-    UsageGroup, UsageQuery, Verb, Views, Written,
+    AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, Found, HeadView, InboxView, InterruptId, InterruptScan,
+    InterruptView, Item, ItemBytes, ItemScan, JournalEntry, JournalRecord, KeptAnswer, OpenRequest, Page, Part, Query, ReaderRecord,
+    RequestHash, RunPage, RunScan, RunView, StoreTotals, UsageGroup, UsageQuery, Verb, Views, Written,
 };
 
 use super::*;
@@ -85,6 +85,8 @@ deal! { Views {
     journal(tenant: &Tenant, run: RunId, from: u64, limit: usize) -> Vec<JournalEntry>;
     journal_records(tenant: &Tenant, run: RunId, so_far: Option<Run>, limit: usize) -> Vec<JournalRecord>;
     calls(tenant: &Tenant, run: RunId, from: CallNumber, limit: usize) -> Vec<CallView>;
+    interrupts(tenant: &Tenant, scan: &InterruptScan) -> Vec<InterruptView>;
+    interrupt(tenant: &Tenant, id: InterruptId) -> Option<InterruptView>;
     item(tenant: &Tenant, item: ItemId) -> Option<Item>;
     open_box(tenant: &Tenant, id: BoxId) -> Option<BoxView>;
     box_items(tenant: &Tenant, id: BoxId, from: u32, limit: usize) -> Vec<Item>;
@@ -99,6 +101,7 @@ deal! { Views {
     open_runs(tenant: &Tenant) -> u32;
     usage(tenant: &Tenant, query: &UsageQuery) -> Vec<UsageGroup>;
     item_bytes(scan: &ItemScan) -> ItemBytes;
+    totals() -> StoreTotals;
 } }
 
 async fn make(options: StoreOptions) -> Subject {

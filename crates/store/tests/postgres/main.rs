@@ -7,6 +7,7 @@ mod dealt;
 mod faults;
 mod nodes;
 mod opening;
+mod parked;
 
 use std::{sync::Arc, time::Duration};
 

@@ -23,7 +23,7 @@ async fn a_database_of_a_newer_version_is_refused_untouched() {
     drop(node(&database).await);
     database.client().await.batch_execute("INSERT INTO schema_version (version) VALUES (99)").await.unwrap();
     let refused = PostgresStore::open(&database.url, StoreOptions::default()).await;
-    assert!(matches!(refused, Err(PostgresOpenError::Newer { found: 99, known: 12 })), "{:?}", refused.err());
+    assert!(matches!(refused, Err(PostgresOpenError::Newer { found: 99, known: 13 })), "{:?}", refused.err());
     assert!(matches!(PostgresViews::open(&database.url).await, Err(PostgresOpenError::Newer { .. })));
     assert_eq!(count(&database, "SELECT count(*) FROM nodes").await, 1, "no second server was noted");
 }
@@ -70,9 +70,9 @@ async fn runs_of_a_version_without_names_are_listed() {
     let runs = runs_without_names(&store, &Kit::new(&store)).await;
     drop(store);
     let undone = "DROP INDEX heads_active; DROP INDEX runs_queued; ALTER TABLE runs DROP COLUMN agent_name; \
-                  ALTER TABLE runs DROP COLUMN unlisted; DROP TABLE requests; DROP TABLE seal_canary;
-                  DROP TABLE usage; DROP TABLE usage_uncounted; DROP TABLE id_key;
-                  ALTER TABLE items DROP COLUMN header;
+                  ALTER TABLE runs DROP COLUMN unlisted; DROP TABLE requests; DROP TABLE seal_canary; DROP TABLE usage; \
+                  DROP TABLE usage_uncounted; DROP TABLE id_key; DROP TABLE interrupts; ALTER TABLE heads DROP COLUMN held; \
+                  ALTER TABLE items DROP COLUMN header; DROP DOMAIN interrupt_cause, interrupt_timeout, interrupt_verdict; \
                   DELETE FROM schema_version WHERE version >= 5";
     database.client().await.batch_execute(undone).await.unwrap();
     check_names_of_earlier_runs(&node(&database).await, runs).await;
@@ -103,8 +103,9 @@ async fn tm_05_keys_of_an_earlier_version_of_a_shared_database_become_hashes() {
     ] {
         assert_eq!(client.execute(sql, &[&key]).await.unwrap(), 1, "{sql}");
     }
-    let earlier = "DROP TABLE usage, usage_uncounted, id_key; ALTER TABLE items DROP COLUMN header;
-                  DELETE FROM schema_version WHERE version >= 8";
+    let earlier = "DROP TABLE usage, usage_uncounted, id_key; DROP TABLE interrupts; ALTER TABLE heads DROP COLUMN held;
+                  ALTER TABLE items DROP COLUMN header;
+                  DROP DOMAIN interrupt_cause, interrupt_timeout, interrupt_verdict; DELETE FROM schema_version WHERE version >= 8";
     client.batch_execute(earlier).await.unwrap();
     let store = node(&database).await;
     check_keys(&store, &Kit::new(&store), run).await;
@@ -126,7 +127,9 @@ async fn tm_05_manifests_of_an_earlier_version_of_a_shared_database_get_their_te
                   DROP TABLE manifests; ALTER TABLE common RENAME TO manifests; ALTER INDEX common_pkey RENAME TO manifests_pkey;
                   DROP INDEX runs_manifest;
                   UPDATE runs SET manifest = decode(repeat('00', 31) || '01', 'hex') WHERE manifest = decode(repeat('00', 32), 'hex');
-                  ALTER TABLE usage_uncounted DROP COLUMN model; DROP TABLE id_key; ALTER TABLE items DROP COLUMN header;
+                  ALTER TABLE usage_uncounted DROP COLUMN model; DROP TABLE id_key; DROP TABLE interrupts;
+                  ALTER TABLE items DROP COLUMN header;
+                  ALTER TABLE heads DROP COLUMN held; DROP DOMAIN interrupt_cause, interrupt_timeout, interrupt_verdict;
                   DELETE FROM schema_version WHERE version >= 10";
     database.client().await.batch_execute(undone).await.unwrap();
     check_manifests_of_earlier_runs(&node(&database).await, runs).await;

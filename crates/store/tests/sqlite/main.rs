@@ -2,11 +2,12 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking, like tests")]
 
 mod erased;
+mod parked;
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use rusqlite::Connection;
-use windlass_kernel::{HeadStatus, Input, ItemKind, Opening, TaskStatus};
+use windlass_kernel::{Cause, HeadStatus, Input, ItemKind, OnTimeout, Opening, TaskStatus, Verdict};
 use windlass_ports::{
     CallStatus, CanaryKey, ConversationChange, Conversed, Enqueued, MessageKind, MessageStatus, RunStatus, SealKeys, Store, StoreError,
     Taken, Views,
@@ -78,7 +79,7 @@ async fn runs_of_a_version_without_names_are_listed() {
                   ALTER TABLE runs DROP COLUMN agent_name; ALTER TABLE runs DROP COLUMN unlisted;
                   DROP TABLE requests; DROP TABLE seal_canary; DROP TABLE usage; DROP TABLE usage_uncounted; DROP TABLE id_key;
                   ALTER TABLE items DROP COLUMN header;
-                  DELETE FROM schema_version WHERE version >= 5";
+                  DROP TABLE interrupts; ALTER TABLE heads DROP COLUMN held; DELETE FROM schema_version WHERE version >= 5";
     earlier.execute_batch(undone).unwrap();
     drop(earlier);
     let store: Arc<dyn Full> = Arc::new(open(&path));
@@ -99,12 +100,10 @@ async fn tm_05_keys_of_an_earlier_version_become_hashes() {
     earlier.execute("UPDATE runs SET dedupe = ?1", [KEYS[0]]).unwrap();
     earlier.execute("UPDATE answers SET key = ?1", [KEYS[1]]).unwrap();
     earlier.execute("UPDATE calls SET claim_key = ?1 WHERE claim_key IS NOT NULL", [KEYS[2]]).unwrap();
-    earlier
-        .execute_batch(
-            "DROP TABLE usage; DROP TABLE usage_uncounted; DROP TABLE id_key; ALTER TABLE items DROP COLUMN header;
-                  DELETE FROM schema_version WHERE version >= 8",
-        )
-        .unwrap();
+    let undone = "DROP TABLE usage; DROP TABLE usage_uncounted; DROP TABLE id_key; DROP TABLE interrupts;
+                  ALTER TABLE items DROP COLUMN header;
+                  ALTER TABLE heads DROP COLUMN held; DELETE FROM schema_version WHERE version >= 8";
+    earlier.execute_batch(undone).unwrap();
     drop(earlier);
     assert_eq!(texts(), [true; 3]);
     let store: Arc<dyn Full> = Arc::new(open(&path));
@@ -127,8 +126,9 @@ async fn tm_05_manifests_of_an_earlier_version_get_their_tenants() {
                   INSERT INTO common VALUES (zeroblob(31) || x'01', CAST('of an erased run' AS BLOB));
                   DROP TABLE manifests; ALTER TABLE common RENAME TO manifests; DROP INDEX runs_manifest;
                   UPDATE runs SET manifest = zeroblob(31) || x'01' WHERE manifest = zeroblob(32);
-                  ALTER TABLE usage_uncounted DROP COLUMN model; DROP TABLE id_key; ALTER TABLE items DROP COLUMN header;
-                  DELETE FROM schema_version WHERE version >= 10";
+                  ALTER TABLE usage_uncounted DROP COLUMN model; DROP TABLE id_key; DROP TABLE interrupts;
+                  ALTER TABLE items DROP COLUMN header;
+                  ALTER TABLE heads DROP COLUMN held; DELETE FROM schema_version WHERE version >= 10";
     earlier.execute_batch(undone).unwrap();
     drop(earlier);
     let store: Arc<dyn Full> = Arc::new(open(&path));
@@ -187,7 +187,7 @@ fn a_newer_schema_is_refused_and_nothing_is_touched() {
     };
     let (bytes, beside) = (fs::read(&path).unwrap(), files());
     let refused = SqliteStore::open(&path, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 12 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 13 })));
     assert_eq!(fs::read(&path).unwrap(), bytes);
     assert_eq!(files(), beside);
 }
@@ -204,7 +204,7 @@ fn a_newer_schema_in_a_log_of_a_crash_is_refused_too() {
     fs::copy(folder.path().join("first.db-wal"), folder.path().join("copy.db-wal")).unwrap();
     let bytes = fs::read(&copy).unwrap();
     let refused = SqliteStore::open(&copy, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 12 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 13 })));
     assert_eq!(fs::read(&copy).unwrap(), bytes);
 }
 
@@ -317,6 +317,7 @@ async fn with_a_run(path: &Path) -> Connection {
     assert!(matches!(enqueued, Enqueued::Entered { .. }));
     kit.advance(&agent("a"), calls(&[LOOKUP]), START).await;
     assert!(matches!(kit.report(&agent("a"), run, 1, START).await, Taken::Recorded(_)));
+    kit.advance(&agent("a"), Input::Panicked, START).await;
     Connection::open(path).unwrap()
 }
 
@@ -344,6 +345,13 @@ async fn the_database_refuses_unknown_variants() {
         "UPDATE tenants SET open = -1",
         "UPDATE boxes SET parent = x'00', parent_length = NULL",
         "UPDATE boxes SET shared = 2",
+        "UPDATE heads SET held = 2",
+        "UPDATE interrupts SET cause = 'boredom'",
+        "UPDATE interrupts SET on_timeout = 'shrug'",
+        "UPDATE interrupts SET needs = 0",
+        "UPDATE interrupts SET verdict = 'maybe', answered_at = 1",
+        "UPDATE interrupts SET verdict = 'approved'",
+        "UPDATE interrupts SET by_name = 'ann'",
         "INSERT INTO inbox (tenant, agent, kind, status, run, call, created_at)
          SELECT tenant, agent, kind, 'pending', run, call, 0 FROM inbox WHERE call IS NOT NULL",
     ] {
@@ -379,6 +387,15 @@ async fn the_database_accepts_every_variant() {
     for status in [TaskStatus::Success, TaskStatus::Failed, TaskStatus::Canceled, TaskStatus::Timeout, TaskStatus::Partial] {
         check("UPDATE inbox SET outcome = ?1", status.as_str());
     }
+    for cause in Cause::ALL {
+        check("UPDATE interrupts SET cause = ?1", cause.as_str());
+    }
+    for verdict in Verdict::ALL {
+        check("UPDATE interrupts SET verdict = ?1, answered_at = 1", verdict.as_str());
+    }
+    for reaction in [OnTimeout::Reject, OnTimeout::Approve, OnTimeout::End] {
+        check("UPDATE interrupts SET on_timeout = ?1", reaction.as_str());
+    }
     for kind in ItemKind::ALL {
         check("UPDATE items SET kind = ?1", kind.as_str());
     }
@@ -395,6 +412,12 @@ async fn the_questions_of_the_sweep_are_answered_by_their_indexes() {
         ("SELECT run FROM runs WHERE tenant = ?1 AND takes = ?2", "runs_takes"),
         ("SELECT run FROM calls WHERE tenant = ?1 AND claim_key = ?2", "calls_keys"),
         ("SELECT tenant, run FROM runs WHERE erase_at <= ?1 ORDER BY erase_at, run", "runs_erasable"),
+        ("SELECT n FROM interrupts WHERE run = ?1 AND +tenant = ?2", "PRIMARY KEY"),
+        (
+            "SELECT n FROM interrupts INDEXED BY interrupts_open WHERE tenant = ?1 AND verdict IS NULL
+             AND (created_at, run, n) > (?2, ?3, ?4) ORDER BY created_at, run, n LIMIT ?5",
+            "interrupts_open",
+        ),
         ("SELECT run FROM runs WHERE tenant = ?1 AND unlisted = 0 AND run > ?2 ORDER BY run LIMIT ?3", "runs_listed"),
     ] {
         let mut statement = outside.prepare(&format!("EXPLAIN QUERY PLAN {question}")).unwrap();

@@ -118,10 +118,11 @@ fn listed(interrupts: &[Value], now: Timestamp, style: TextStyle) -> String {
 }
 
 fn row(number: usize, interrupt: &Value, now: Timestamp) -> Vec<String> {
-    let arguments = match &interrupt["arguments"] {
+    let given = &interrupt["arguments"];
+    let arguments = match given {
         Value::Null => member(interrupt, "run_id"),
         Value::String(text) => clean(text),
-        other => clean(&other.to_string()),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => clean(&given.to_string()),
     };
     vec![
         number.to_string(),

@@ -120,10 +120,10 @@ impl Driver {
             ScriptedInput::Resume => self.answer(None, None, Decision::Resume),
             ScriptedInput::EndByAnswer => self.answer(None, None, Decision::End),
             ScriptedInput::Approve { call, by } => self.answer(Some(call), by, Decision::Approve),
-            ScriptedInput::ApproveUnseen(call) => match self.answer(Some(call), None, Decision::Approve) {
-                Input::Answered(answer) => Input::Answered(Answer { shows: Some(item_id(u128::MAX)), ..answer }),
-                other => other,
-            },
+            ScriptedInput::ApproveUnseen(call) => {
+                let interrupt = self.number_of(Some(call));
+                Input::Answered(Answer { interrupt, shows: Some(item_id(u128::MAX)), by: None, decision: Decision::Approve })
+            }
             ScriptedInput::Reject { call, comment } => self.answer(Some(call), None, Decision::Reject { comment }),
             ScriptedInput::InterruptTimeout(call) => Input::InterruptTimedOut(self.number_of(Some(call))),
         }

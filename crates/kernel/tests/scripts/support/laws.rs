@@ -45,10 +45,7 @@ fn a_gated_call_starts_only_after_an_approval(driver: &Driver) {
     for event in &driver.journal {
         let Event::Interrupted(interrupt) = event else { continue };
         let (Cause::Approval, Some(call)) = (interrupt.cause, interrupt.call) else { continue };
-        let is_of = |event: &&Event| match event {
-            Event::Resolved { interrupt: number, verdict: Verdict::Approved | Verdict::TimedOut, .. } => *number == interrupt.number,
-            _ => false,
-        };
+        let is_of = |event: &&Event| matches!(event, Event::Resolved { interrupt: number, verdict: Verdict::Approved | Verdict::TimedOut, .. } if *number == interrupt.number);
         let approvals =
             driver.journal.iter().filter(|event| matches!(event, Event::Approved { interrupt: number, .. } if *number == interrupt.number));
         let people = approvals.count() + 1;

@@ -15,8 +15,8 @@ fn run(number: u8) -> RunId {
 
 /// A database in which the runs with numbers below `runs` are active, each of an agent of its own.
 fn rows(runs: u8) -> SqliteRows {
-    let connection = Connection::open_in_memory().unwrap();
-    connection.execute_batch(include_str!("../../../migrations/0001_init.sql")).unwrap();
+    let mut connection = Connection::open_in_memory().unwrap();
+    crate::sqlite::open::migrate(&mut connection).unwrap();
     let index = scan(&connection).unwrap();
     let mut rows = SqliteRows::new(connection, NodeId(1), Manifests::default(), Some(index));
     for number in 0..runs {
