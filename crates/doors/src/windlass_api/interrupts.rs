@@ -96,7 +96,7 @@ fn action(state: &DoorState, fields: &Fields<'_>, body: &Bytes, name: &str) -> R
     if name != "record" && gives_result {
         return Err(ApiError::bad("bad_field", "`status` and `result` go with the action record only"));
     }
-    let comment = fields.sentence("comment", REASON_CHARS_MAX)?;
+    let comment = fields.given("comment").map_or(Ok(String::new()), |_| fields.sentence("comment", REASON_CHARS_MAX))?;
     match name {
         "approve" => Ok(AnswerAction::Approve),
         "reject" => Ok(AnswerAction::Reject { comment }),

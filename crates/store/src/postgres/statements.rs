@@ -312,27 +312,27 @@ statements! {
             SELECT unnest($23::bytea[]), unnest($24::text[]), unnest($25::text[]), unnest($26::bytea[]), unnest($27::bytea[]),
                 unnest($28::bytea[])),
         placed AS (INSERT INTO box_rows (box, position, item)
-            SELECT unnest($28::bytea[]), unnest($29::bigint[]), unnest($30::bytea[])),
+            SELECT unnest($29::bytea[]), unnest($30::bigint[]), unnest($31::bytea[])),
         sent AS (INSERT INTO inbox (n, tenant, agent, kind, status, run, epoch, call, item, outcome, after_execution, source,
             reason, created_at, processed_at)
-            SELECT unnest($31::bigint[]), unnest($32::text[]), unnest($33::text[]), unnest($34::text[]), unnest($35::text[]),
-                unnest($36::bytea[]), unnest($37::bigint[]), unnest($38::bigint[]), unnest($39::bytea[]), unnest($40::text[]),
-                unnest($41::text[]), unnest($42::text[]), unnest($43::text[]), unnest($44::bigint[]), unnest($45::bigint[])),
+            SELECT unnest($32::bigint[]), unnest($33::text[]), unnest($34::text[]), unnest($35::text[]), unnest($36::text[]),
+                unnest($37::bytea[]), unnest($38::bigint[]), unnest($39::bigint[]), unnest($40::bytea[]), unnest($41::text[]),
+                unnest($42::text[]), unnest($43::text[]), unnest($44::text[]), unnest($45::bigint[]), unnest($46::bigint[])),
         called AS (INSERT INTO calls (tenant, agent, run, call, iteration, tool, route, effect, status, created_at, deadline, item,
             result, worker, lease_until, attempt, claim_key)
-            SELECT unnest($46::text[]), unnest($47::text[]), unnest($48::bytea[]), unnest($49::bigint[]), unnest($50::bigint[]),
-                unnest($51::text[]), unnest($52::text[]), unnest($53::text[]), unnest($54::text[]), unnest($55::bigint[]),
-                unnest($56::bigint[]), unnest($57::bytea[]), unnest($58::bytea[]), unnest($59::text[]), unnest($60::bigint[]),
-                unnest($61::bigint[]), unnest($62::text[])),
+            SELECT unnest($47::text[]), unnest($48::text[]), unnest($49::bytea[]), unnest($50::bigint[]), unnest($51::bigint[]),
+                unnest($52::text[]), unnest($53::text[]), unnest($54::text[]), unnest($55::text[]), unnest($56::bigint[]),
+                unnest($57::bigint[]), unnest($58::bytea[]), unnest($59::bytea[]), unnest($60::text[]), unnest($61::bigint[]),
+                unnest($62::bigint[]), unnest($63::text[])),
         moved AS (UPDATE calls c SET status = q.status, result = coalesce(q.result, c.result),
                 deadline = coalesce(q.deadline, c.deadline), lease_until = NULL, claim_key = NULL,
                 worker = CASE WHEN q.status = 'waiting' THEN NULL ELSE c.worker END,
                 attempt = c.attempt + (q.status = 'started')::int
-            FROM (SELECT unnest($63::bytea[]) AS run, unnest($64::bigint[]) AS call, unnest($65::text[]) AS status,
-                unnest($66::bytea[]) AS result, unnest($67::bigint[]) AS deadline) AS q
+            FROM (SELECT unnest($64::bytea[]) AS run, unnest($65::bigint[]) AS call, unnest($66::text[]) AS status,
+                unnest($67::bytea[]) AS result, unnest($68::bigint[]) AS deadline) AS q
             CROSS JOIN LATERAL (SELECT t.ctid FROM calls t WHERE t.run = q.run AND t.call = q.call LIMIT 1) AS found
             WHERE c.ctid = found.ctid RETURNING 1)
-        SELECT 1 / ((SELECT count(*) FROM moved) = cardinality($63::bytea[]))::int");
+        SELECT 1 / ((SELECT count(*) FROM moved) = cardinality($64::bytea[]))::int");
     activate_runs: all_of!("bytea", "UPDATE runs r SET status = 'active', epoch = q.epoch
         FROM (SELECT unnest($1::bytea[]) AS run, unnest($2::bigint[]) AS epoch) AS q
         CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run LIMIT 1) AS found WHERE r.ctid = found.ctid");
@@ -404,7 +404,6 @@ statements! {
         FROM (SELECT unnest($1::bytea[]) AS box, unnest($2::bytea[]) AS parent, unnest($3::bigint[]) AS parent_length,
             unnest($4::bigint[]) AS depth, unnest($5::bigint[]) AS inherited) AS q
         CROSS JOIN LATERAL (SELECT t.ctid FROM boxes t WHERE t.box = q.box LIMIT 1) AS found WHERE b.ctid = found.ctid");
-
     answers: each!(by!("text", "text"), "SELECT a.tenant, a.key, a.asked, a.run, a.message, a.lost FROM answers a
         WHERE a.tenant = q.a AND a.key = q.b LIMIT 1");
     insert_answers: "INSERT INTO answers (tenant, key, asked, run, message, lost)
