@@ -92,6 +92,7 @@ fn start(
         instructions: None,
         tools: vec!["job".into()],
         budgets: Budgets { iterations, calls: None, tokens: None, wall_ms: None },
+        budgets_park: false,
         serial: false,
         tenants: windlass_ports::Tenants::All,
     };

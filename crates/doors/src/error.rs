@@ -159,6 +159,9 @@ impl From<EngineError> for ApiError {
             EngineError::NotParked => Self::conflict("not_parked", message),
             EngineError::NotShown => Self::conflict("not_what_was_shown", message),
             EngineError::UnfitDecision => Self::conflict("unfit_decision", message),
+            EngineError::RaisedTooLittle { limit_min, .. } => {
+                Self::new(StatusCode::BAD_REQUEST, "raised_too_little", message).details(serde_json::json!({ "limit_min": limit_min }))
+            }
             EngineError::AlreadyApproved => Self::conflict("already_approved", message),
             EngineError::CallHeld => Self::conflict("call_held", message),
             EngineError::NotQuarantined => Self::conflict("not_quarantined", message),

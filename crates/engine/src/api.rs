@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, AgentName, BoxId, CallNumber, Epoch, ItemId, ItemKind, ResultField, RunId, TaskStatus, ToolName,
+    AfterExecution, AgentKey, AgentName, BoxId, BudgetKind, CallNumber, Epoch, ItemId, ItemKind, ResultField, RunId, TaskStatus, ToolName,
 };
 use windlass_ports::{ContextSize, Lineage, MessageId, RequestKey, ServerError, StoreError};
 
@@ -169,6 +169,11 @@ pub enum AnswerAction {
     Release,
     /// The model is given the information that the outcome is unknown.
     Tell,
+    /// The budget that the run waits for gets this limit.
+    Raise {
+        /// The new limit, in the unit of the budget.
+        limit: u64,
+    },
     /// The whole run may continue.
     Resume,
     /// The run ends.
@@ -288,6 +293,16 @@ pub enum EngineError {
     /// The decision does not fit the cause of the interrupt.
     #[error("this decision does not fit what the turn waits for")]
     UnfitDecision,
+    /// The new limit is below what was used.
+    #[error("the limit of {} must be at least {limit_min}, because the run has used {used} already", .kind.as_str())]
+    RaisedTooLittle {
+        /// The budget.
+        kind: BudgetKind,
+        /// The lowest limit with which the run can continue.
+        limit_min: u64,
+        /// What was used, or would be with the next step.
+        used: u64,
+    },
     /// The same person has approved already.
     #[error("you have approved this call already; another person must approve it too")]
     AlreadyApproved,

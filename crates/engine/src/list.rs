@@ -89,6 +89,8 @@ pub enum WaitKind {
     Approval,
     /// For a person: it is unknown whether a write took effect.
     UnknownOutcome,
+    /// For a person: a budget is used up.
+    Budget,
     /// For a person: the run has lost too many servers.
     OwnersLost,
     /// For a person: a step of the run panicked.
@@ -103,6 +105,7 @@ impl WaitKind {
         match cause {
             Cause::Approval => WaitKind::Approval,
             Cause::UnknownOutcome => WaitKind::UnknownOutcome,
+            Cause::Budget => WaitKind::Budget,
             Cause::OwnersLost => WaitKind::OwnersLost,
             Cause::Panicked => WaitKind::Panicked,
         }
@@ -117,6 +120,7 @@ impl WaitKind {
             WaitKind::ExternalCall => "external_call",
             WaitKind::Approval => "approval",
             WaitKind::UnknownOutcome => "unknown_outcome",
+            WaitKind::Budget => "budget",
             WaitKind::OwnersLost => "owners_lost",
             WaitKind::Panicked => "panicked",
             WaitKind::Unreadable => "unreadable",
@@ -295,7 +299,8 @@ impl RunFilter {
 fn wait_of(view: &RunView, now: Timestamp) -> Option<Wait> {
     let wait = |kind, what, until| Some(Wait { kind, what, since: None, until });
     if let Some(hold) = view.state.hold() {
-        return wait(WaitKind::of(hold.cause), None, hold.until);
+        let what = hold.budget.map(|passed| passed.breach.kind.as_str().to_owned());
+        return wait(WaitKind::of(hold.cause), what, hold.until);
     }
     match &view.state.phase {
         Phase::Thinking { not_before: Some(at), .. } if *at > now => {
@@ -342,7 +347,7 @@ fn began(kind: WaitKind, entries: &[JournalEntry]) -> Option<Timestamp> {
             matches!(event, Event::Replied { .. } | Event::CallsInherited { .. } | Event::ActionStarted { .. })
         }
         WaitKind::UnknownOutcome => matches!(event, Event::Interrupted(_) | Event::CallParked { .. }),
-        WaitKind::Approval => matches!(event, Event::Interrupted(_)),
+        WaitKind::Approval | WaitKind::Budget => matches!(event, Event::Interrupted(_)),
         WaitKind::OwnersLost | WaitKind::Panicked => matches!(event, Event::Interrupted(_) | Event::Parked { .. }),
         WaitKind::Queued | WaitKind::Unreadable => false,
     };

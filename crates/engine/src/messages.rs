@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 use uuid::Uuid;
-use windlass_kernel::{AgentName, CallKey, CallNumber, Cause, Event, HeadStatus, Interrupt, OpenCall, Route, RunId, TaskStatus, Timestamp};
+use windlass_kernel::{AgentName, CallKey, CallNumber, Cause, Event, HeadStatus, Interrupt, OpenCall, Route, RunId, TaskStatus};
 use windlass_ports::{JournalEntry, Published, RunView, Subject};
 
 /// The id of an iteration, in the format of the agents API.
@@ -58,11 +58,11 @@ impl Projection<'_> {
                 }
                 self.state(HeadStatus::Running, activity);
             }
-            Event::Reported { .. } | Event::LeaseEnded { .. } | Event::CallReleased { .. } => {
+            Event::Resolved { deadline: None, .. } => {}
+            Event::Reported { .. } | Event::LeaseEnded { .. } | Event::CallReleased { .. } | Event::Resolved { .. } => {
                 self.state(HeadStatus::Suspended, json!({ "activity": "awaiting_tool_result" }));
             }
             Event::Interrupted(interrupt) => self.interrupted(interrupt),
-            Event::Resolved { call, deadline, .. } => self.resolved(*call, *deadline),
             Event::CallParked { call } => self.call_held(*call, "awaiting_tool_result"),
             Event::Parked { reason } => self.state(HeadStatus::Suspended, json!({ "activity": "awaiting_tool_result", "parked": reason })),
             Event::Ended { status, .. } => self.ended(*status),
@@ -91,15 +91,6 @@ impl Projection<'_> {
     fn call_held(&mut self, call: CallNumber, activity: &str) {
         let key = CallKey { run: self.run.id, call };
         self.state(HeadStatus::Suspended, json!({ "activity": activity, "parked_tool_call_id": key.to_string() }));
-    }
-
-    /// A released call of a tool service is announced again: it could not be claimed while it was held.
-    fn resolved(&mut self, call: Option<CallNumber>, deadline: Option<Timestamp>) {
-        let Some(number) = call.filter(|_| deadline.is_some()) else { return };
-        if let Some(call) = self.run.state.call(number).filter(|call| call.route == Route::External).cloned() {
-            self.command(self.run.state.iteration, &call);
-        }
-        self.state(HeadStatus::Suspended, json!({ "activity": "awaiting_tool_result" }));
     }
 
     fn calls(&mut self, iteration: u32, calls: &[OpenCall]) {

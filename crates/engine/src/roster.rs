@@ -28,6 +28,8 @@ pub struct AgentSpec {
     pub tools: Vec<ToolName>,
     /// The budgets of each of its runs.
     pub budgets: Budgets,
+    /// Whether a run that would exceed a budget waits for a person instead of ending.
+    pub budgets_park: bool,
     /// Whether its responses run one after the other, under its own head.
     pub serial: bool,
     /// The tenants that may use it.
@@ -247,6 +249,7 @@ impl AgentCatalog {
             servers,
             result_fields: options.result_fields,
             compaction,
+            budgets_park: spec.is_some_and(|spec| spec.budgets_park),
             gates: self.gates.clone(),
             ..Manifest::plain(model, spec.map_or(default_budgets, |spec| spec.budgets))
         })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    budget::Usage,
+    budget::{RaisedLimits, Usage},
     event::{EndReason, Event, TaskStatus},
     facts::ReplyFacts,
     ids::{CallNumber, Timestamp},
@@ -74,11 +74,14 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
         }
         Event::Interrupted(interrupt) => run.interrupts.push(interrupt.clone()),
         Event::Approved { interrupt, by } => approve(run, *interrupt, by),
-        Event::Resolved { interrupt, deadline, .. } => resolve(run, *interrupt, *deadline),
+        Event::Resolved { interrupt, deadline, raised, .. } => {
+            raised.iter().for_each(|raised| run.raised.raise(*raised));
+            resolve(run, *interrupt, *deadline);
+        }
         Event::CallParked { call } => hold(run, Cause::UnknownOutcome, Some(*call)),
-        Event::CallReleased { call, deadline } => end_hold(run, Some(*call), Some(*deadline)),
+        Event::CallReleased { call, deadline } => release(run, *call, *deadline),
         Event::Parked { reason } => hold(run, reason.cause(), None),
-        Event::Unparked => end_hold(run, None, None),
+        Event::Unparked => end_hold(run, None),
         Event::OwnerChanged { lost } => {
             run.takeovers += 1;
             run.lost = run.lost.saturating_add(*lost);
@@ -143,9 +146,17 @@ fn approve(run: &mut Run, number: u64, by: &Arc<str>) {
 }
 
 /// Closes the interrupt that holds this call, or the run, for an event of a version that numbered none.
-fn end_hold(run: &mut Run, call: Option<CallNumber>, deadline: Option<Timestamp>) {
+fn end_hold(run: &mut Run, call: Option<CallNumber>) {
     let held = run.interrupts.iter().find(|open| open.call == call).map(|open| open.number);
-    held.into_iter().for_each(|number| resolve(run, number, deadline));
+    held.into_iter().for_each(|number| resolve(run, number, None));
+}
+
+/// A call may start under a new deadline.
+fn release(run: &mut Run, call: CallNumber, deadline: Timestamp) {
+    end_hold(run, Some(call));
+    if let Some(open) = open_call(run, call) {
+        open.deadline = deadline;
+    }
 }
 
 /// Closes an interrupt. A call that it held may start now, if it gets a deadline; a run that it held begins to count lost owners again.
@@ -188,6 +199,7 @@ fn begin(event: &Event) -> Option<Run> {
         compacting: 0,
         compacted_in: 0,
         interrupts: Vec::new(),
+        raised: RaisedLimits::default(),
         tainted: false,
     })
 }

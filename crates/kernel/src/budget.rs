@@ -125,8 +125,73 @@ impl BudgetKind {
     }
 }
 
+/// A higher limit that a person gave a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RaisedBudget {
+    /// The budget.
+    #[serde(rename = "budget")]
+    pub kind: BudgetKind,
+    /// The new limit.
+    pub limit: u64,
+    /// How long the run waited for it. This is no wall time.
+    pub waited_ms: u64,
+}
+
+/// The limits that people gave a run instead of those of its manifest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RaisedLimits {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    iterations: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    calls: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tokens: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    wall_ms: Option<u64>,
+    /// How long the run waited for higher limits.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    waited_ms: u64,
+}
+
+impl RaisedLimits {
+    /// Whether nothing was raised, which stored records leave out.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == RaisedLimits::default()
+    }
+
+    /// Takes over a higher limit.
+    pub(crate) fn raise(&mut self, raised: RaisedBudget) {
+        let small = u32::try_from(raised.limit).unwrap_or(u32::MAX);
+        match raised.kind {
+            BudgetKind::Iterations => self.iterations = Some(small),
+            BudgetKind::Calls => self.calls = Some(small),
+            BudgetKind::Tokens => self.tokens = Some(raised.limit),
+            BudgetKind::WallMs => self.wall_ms = Some(raised.limit),
+        }
+        self.waited_ms = self.waited_ms.saturating_add(raised.waited_ms);
+    }
+}
+
+/// The limits of a run: those of its manifest, or the higher ones that people gave it.
+pub fn limits(run: &Run, budgets: &Budgets) -> Budgets {
+    let raised = &run.raised;
+    Budgets {
+        iterations: raised.iterations.unwrap_or(budgets.iterations),
+        calls: raised.calls.or(budgets.calls),
+        tokens: raised.tokens.or(budgets.tokens),
+        wall_ms: raised.wall_ms.or(budgets.wall_ms),
+    }
+}
+
+/// When the wall time of a run is over, if it has a limit. Waiting for higher limits does not count.
+pub fn wall_end(run: &Run, budgets: &Budgets) -> Option<Timestamp> {
+    let limit = limits(run, budgets).wall_ms?;
+    Some(run.started_at?.plus_ms(limit).plus_ms(run.raised.waited_ms))
+}
+
 /// The budget that another iteration would exceed, checked before the model is called.
 pub fn before_iteration(run: &Run, budgets: &Budgets, now: Timestamp) -> Option<Breach> {
+    let budgets = &limits(run, budgets);
     let next = u64::from(run.iteration) + 1;
     if next > u64::from(budgets.iterations) {
         return Some(Breach { kind: BudgetKind::Iterations, limit: budgets.iterations.into(), observed: next });
@@ -136,11 +201,12 @@ pub fn before_iteration(run: &Run, budgets: &Budgets, now: Timestamp) -> Option<
 
 /// The budget that another attempt of the iteration's model call would exceed if it started at `starts_at`.
 pub fn before_attempt(run: &Run, budgets: &Budgets, starts_at: Timestamp) -> Option<Breach> {
-    used_up(run, budgets, run.tokens(), starts_at)
+    used_up(run, &limits(run, budgets), run.tokens(), starts_at)
 }
 
 /// The budget that starting `wanted` calls would exceed, with the `reply` tokens of the reply that asks for them included.
 pub fn before_calls(run: &Run, budgets: &Budgets, reply: u64, wanted: usize, now: Timestamp) -> Option<Breach> {
+    let budgets = &limits(run, budgets);
     let observed = u64::from(run.calls_used).saturating_add(wanted as u64);
     match budgets.calls {
         Some(limit) if observed > u64::from(limit) => Some(Breach { kind: BudgetKind::Calls, limit: limit.into(), observed }),
@@ -152,7 +218,10 @@ fn used_up(run: &Run, budgets: &Budgets, tokens: u64, now: Timestamp) -> Option<
     if let Some(limit) = budgets.tokens.filter(|limit| tokens >= *limit) {
         return Some(Breach { kind: BudgetKind::Tokens, limit, observed: tokens });
     }
-    let wall = run.started_at.map_or(0, |start| now.0.saturating_sub(start.0).max(0).unsigned_abs());
-    let limit = budgets.wall_ms.filter(|limit| wall >= *limit)?;
-    Some(Breach { kind: BudgetKind::WallMs, limit, observed: wall })
+    let limit = budgets.wall_ms?;
+    let passed = run.started_at.map_or(0, |start| now.0.saturating_sub(start.0).max(0).unsigned_abs());
+    let observed = passed.saturating_sub(run.raised.waited_ms);
+    // Nothing is later than the highest timestamp.
+    let is_over = wall_end(run, budgets).map_or(limit == 0, |end| now >= end && end < Timestamp(i64::MAX));
+    is_over.then_some(Breach { kind: BudgetKind::WallMs, limit, observed })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    budget::{Breach, BudgetKind, Usage, is_zero},
+    budget::{Breach, BudgetKind, RaisedBudget, Usage, is_zero},
     chunks::ChunkLengths,
     facts::{CallerSpan, ReplyFacts},
     failure::{FailureCause, FailureCode},
@@ -199,13 +199,17 @@ pub enum Event {
         /// The new deadline of the call, if it may start now.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<Timestamp>,
+        /// The new limit of the budget that the run waited for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        raised: Option<RaisedBudget>,
     },
     /// What versions before interrupts wrote when a call's outcome was unknown.
     CallParked {
         /// The parked call.
         call: CallNumber,
     },
-    /// What versions before interrupts wrote when a person allowed a call to run again.
+    /// A call that waited for a higher limit may start under a new deadline. Versions before interrupts also wrote it when a person allowed a
+    /// call to run again.
     CallReleased {
         /// The released call.
         call: CallNumber,
@@ -414,6 +418,8 @@ pub enum IgnoreReason {
     UnfitDecision,
     /// The same person has approved already.
     AlreadyApproved,
+    /// The new limit is below what was used.
+    RaisedTooLittle,
     /// The call is held and was never started.
     Held,
 }

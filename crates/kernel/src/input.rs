@@ -286,6 +286,11 @@ pub enum Decision {
     Release,
     /// The model gets a result that says that the outcome is unknown.
     Tell,
+    /// The budget that the run waits for gets this limit.
+    Raise {
+        /// The new limit, in the unit of the budget.
+        limit: u64,
+    },
     /// The held run may continue.
     Resume,
     /// The run ends.

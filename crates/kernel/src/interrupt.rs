@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    budget::{Breach, BudgetKind},
     ids::{CallNumber, ItemId, Timestamp},
     manifest::{EffectClass, ToolSpec},
 };
@@ -36,6 +37,29 @@ pub struct Interrupt {
     /// The people who have approved so far.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<Arc<str>>,
+    /// The budget that continuing would exceed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<PassedBudget>,
+}
+
+/// A budget that a run waits for, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PassedBudget {
+    /// The budget, its limit and what was observed.
+    #[serde(flatten)]
+    pub breach: Breach,
+    /// When the run began to wait.
+    pub at: Timestamp,
+}
+
+impl PassedBudget {
+    /// The lowest limit with which the run can continue.
+    pub fn limit_min(&self) -> u64 {
+        match self.breach.kind {
+            BudgetKind::Iterations | BudgetKind::Calls => self.breach.observed,
+            BudgetKind::Tokens | BudgetKind::WallMs => self.breach.observed.saturating_add(1),
+        }
+    }
 }
 
 fn one() -> u8 {
@@ -49,13 +73,23 @@ fn is_one(n: &u8) -> bool {
 impl Interrupt {
     /// An interrupt without a deadline that one decision resolves.
     pub(crate) fn new(number: u64, cause: Cause, call: Option<CallNumber>) -> Self {
-        Interrupt { number, cause, call, shows: None, until: None, on_timeout: OnTimeout::Reject, needs: 1, approvals: Vec::new() }
+        Interrupt {
+            number,
+            cause,
+            call,
+            shows: None,
+            until: None,
+            on_timeout: OnTimeout::Reject,
+            needs: 1,
+            approvals: Vec::new(),
+            budget: None,
+        }
     }
 
     /// Whether a result of the held call is still taken: the call may have been started before it was held.
     pub fn takes_results(&self) -> bool {
         match self.cause {
-            Cause::UnknownOutcome | Cause::OwnersLost | Cause::Panicked => true,
+            Cause::UnknownOutcome | Cause::Budget | Cause::OwnersLost | Cause::Panicked => true,
             Cause::Approval => false,
         }
     }
@@ -69,6 +103,8 @@ pub enum Cause {
     Approval,
     /// The outcome of the call is unknown, and it must not run twice.
     UnknownOutcome,
+    /// Continuing would exceed a budget of the run.
+    Budget,
     /// The run lost several owners in a row without progress.
     OwnersLost,
     /// A step or an executor of the run panicked.
@@ -77,13 +113,14 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 4] = [Cause::Approval, Cause::UnknownOutcome, Cause::OwnersLost, Cause::Panicked];
+    pub const ALL: [Cause; 5] = [Cause::Approval, Cause::UnknownOutcome, Cause::Budget, Cause::OwnersLost, Cause::Panicked];
 
     /// The cause as stores and APIs spell it.
     pub fn as_str(self) -> &'static str {
         match self {
             Cause::Approval => "approval",
             Cause::UnknownOutcome => "unknown_outcome",
+            Cause::Budget => "budget",
             Cause::OwnersLost => "owners_lost",
             Cause::Panicked => "panicked",
         }
@@ -143,6 +180,8 @@ pub enum Verdict {
     Released,
     /// The model gets a result that says that the outcome is unknown.
     ReportedToModel,
+    /// The budget got a higher limit.
+    Raised,
     /// The run continues.
     Resumed,
     /// The run ends.
@@ -157,12 +196,13 @@ pub enum Verdict {
 
 impl Verdict {
     /// All verdicts.
-    pub const ALL: [Verdict; 10] = [
+    pub const ALL: [Verdict; 11] = [
         Verdict::Approved,
         Verdict::Rejected,
         Verdict::Recorded,
         Verdict::Released,
         Verdict::ReportedToModel,
+        Verdict::Raised,
         Verdict::Resumed,
         Verdict::Ended,
         Verdict::TimedOut,
@@ -183,6 +223,7 @@ impl Verdict {
             Verdict::Recorded => "recorded",
             Verdict::Released => "released",
             Verdict::ReportedToModel => "reported_to_model",
+            Verdict::Raised => "raised",
             Verdict::Resumed => "resumed",
             Verdict::Ended => "ended",
             Verdict::TimedOut => "timed_out",

@@ -159,8 +159,10 @@ pub fn call_updates(before: &Run, event: &Event) -> Vec<(CallNumber, CallUpdate)
         Event::Reported { call, status, item, .. } => vec![moved(*call, arrived(*status), Some(*item))],
         Event::LeaseEnded { call } => vec![moved(*call, CallStatus::Waiting, None)],
         Event::Interrupted(Interrupt { call: Some(call), .. }) | Event::CallParked { call } => vec![moved(*call, CallStatus::Parked, None)],
-        Event::Resolved { interrupt, deadline, .. } => match before.interrupt(*interrupt).map(|open| open.call) {
+        Event::Resolved { interrupt, deadline, raised, .. } => match before.interrupt(*interrupt).map(|open| open.call) {
             Some(Some(call)) => deadline.map(|deadline| released(before, call, deadline)).into_iter().collect(),
+            // The calls that waited for a higher limit are released by events of their own.
+            Some(None) if raised.is_some() => Vec::new(),
             Some(None) => restarted(before),
             None => Vec::new(),
         },

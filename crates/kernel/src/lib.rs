@@ -27,7 +27,7 @@ mod step;
 mod submit;
 
 pub use apply::{apply, fold};
-pub use budget::{Breach, BudgetKind, Budgets, Spent, Usage};
+pub use budget::{Breach, BudgetKind, Budgets, RaisedBudget, RaisedLimits, Spent, Usage};
 pub use chunks::ChunkLengths;
 pub use content::ItemKind;
 pub use event::{EndReason, Event, IgnoreReason, InputKind, TaskStatus};
@@ -40,7 +40,7 @@ pub use ids::{
 pub use input::{
     Answer, Decision, Failure, Finish, Input, LostModelCall, NewItem, Opening, Reply, Report, ReportCause, RequestedCall, StreamedText,
 };
-pub use interrupt::{Cause, Gate, Interrupt, OnTimeout, Verdict};
+pub use interrupt::{Cause, Gate, Interrupt, OnTimeout, PassedBudget, Verdict};
 pub use ledger::{CallStatus, CallUpdate, InterruptUpdate, call_updates, interrupt_updates};
 pub use manifest::{
     AfterExecution, Compaction, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolChoice, ToolServer,

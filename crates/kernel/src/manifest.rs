@@ -53,6 +53,9 @@ pub struct Manifest {
     /// Whether a prompt that is too long is replaced by a summary.
     #[serde(default, skip_serializing_if = "Compaction::is_off")]
     pub compaction: Compaction,
+    /// Whether a run that would exceed a budget waits for a person instead of ending.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub budgets_park: bool,
     /// The rules by which calls wait for a person's approval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Gate>,
@@ -81,6 +84,7 @@ impl Manifest {
             declared: Vec::new(),
             announced: false,
             compaction: Compaction::Off,
+            budgets_park: false,
             gates: Vec::new(),
         }
     }

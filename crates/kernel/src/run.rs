@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    budget::Usage,
+    budget::{RaisedLimits, Usage},
     event::{EndReason, TaskStatus},
     facts::{CallerSpan, ReplyFacts},
     ids::{BoxId, CallNumber, ItemId, Timestamp, ToolName},
@@ -55,6 +55,9 @@ pub struct Run {
     /// What waits for a person, in the order in which it began to wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<Interrupt>,
+    /// Limits that people gave the run.
+    #[serde(default, skip_serializing_if = "RaisedLimits::is_empty")]
+    pub raised: RaisedLimits,
     /// Whether the run has read a result of a tool that is not trusted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub tainted: bool,

@@ -3,23 +3,27 @@
 //! ```text
 //!               entered               replied, calls
 //!   accepted ───────────▶ thinking ───────────────────▶ waiting
-//!                          │  ▲ │                        │ │ ▲
-//!      attempt failed, cut │  └─┘       all results in   │ └─┘ some results in
-//!      compacting          │  ◀──────────────────────────┘
-//!                          ▼
-//!                        ended  ◀── answer, terminate, budget, stop, from anywhere
+//!       │                  │  ▲ │                        │ │ ▲
+//!       │ attempt failed,  │  └─┘       all results in   │ └─┘ some results in
+//!       │ cut, compacting  │  ◀──────────────────────────┘
+//!       │                  ▼
+//!       └───────────────▶ ended
 //! ```
+//!
+//! A person's action, and calls that an earlier run deferred, lead from accepted directly to waiting. A run ends by its final reply or a
+//! failed model (from thinking), by a result that terminates it (from waiting), and from anywhere by a budget, a stop, or an interrupt
+//! that a person or its deadline decides so.
 //!
 //! Two conditions lie across these phases:
 //!
-//! - *Held*: an interrupt waits for a person. A whole run is held by a panic, or by [`TAKEOVERS_MAX`] lost owners without progress; a single
-//!   call is held if a rule demands approval before it starts, or if it is a write that may have happened. A held run is owed no effects,
-//!   but results of its calls are recorded; a held call is not owed. A decision of a person, the deadline of the interrupt or a stop ends
-//!   the condition.
-//! - *Compacting*: the model call that is owed asks for a summary of what the model would read. The run then continues from the summary.
+//! - *Held*: an interrupt waits for a person. A whole run is held by a panic, by [`TAKEOVERS_MAX`] lost owners without progress, or by a
+//!   budget if it is to wait for a higher limit; a single call is held if a rule demands approval before it starts, or if it is a write
+//!   that may have happened. A held run has no outstanding effects, but results of its calls are recorded; a held call is not outstanding.
+//!   A decision of a person, the deadline of the interrupt or a stop ends the condition.
+//! - *Compacting*: the outstanding model call asks for a summary of what the model would read. The run then continues from the summary.
 //!
-//! A takeover (another process owns the run after its owner was lost) changes no phase: writes that the lost owner may have started are
-//! held, and everything else that is outstanding is owed again.
+//! A takeover (another process owns the run after its owner was lost) keeps the phase, unless the tokens of the lost model call exceed a
+//! budget. It holds the writes that the lost owner may have started; everything else that is outstanding starts again.
 
 mod calls;
 mod compaction;
@@ -93,8 +97,9 @@ pub fn step(run: &Run, manifest: &Manifest, input: Input, moment: &mut Moment<'_
         (_, Input::Panicked) => draft.panicked(),
         (_, Input::Answered(answer)) => draft.answered(answer),
         (_, Input::InterruptTimedOut(number)) => draft.interrupt_timed_out(number),
-        (Phase::Accepted, Input::Entered(opening)) => draft.entered(opening),
-        // Only a person's decision, its deadline or a stop changes a held run. Results of its calls are recorded for later.
+        // A run that was held when a worker entered it waits for a decision, before its first iteration.
+        (Phase::Accepted, Input::Entered(opening)) if !run.is_held() => draft.entered(opening),
+        // While the run is held, what its model says is ignored. Results of calls are recorded, and used after the decision.
         (Phase::Thinking { .. }, Input::Reasoned { .. } | Input::Replied(_) | Input::AttemptFailed(_) | Input::Cut { .. })
             if run.is_held() =>
         {
@@ -108,7 +113,7 @@ pub fn step(run: &Run, manifest: &Manifest, input: Input, moment: &mut Moment<'_
         (Phase::Waiting { .. }, Input::Reported(report)) => draft.reported(&report),
         (Phase::Waiting { .. }, Input::LeaseEnded(call)) => draft.lease_ended(call),
         (Phase::Accepted | Phase::Thinking { .. }, Input::Reported(_) | Input::LeaseEnded(_)) => Err(IgnoreReason::NotWaiting),
-        (Phase::Thinking { .. } | Phase::Waiting { .. }, Input::Entered(_))
+        (Phase::Accepted | Phase::Thinking { .. } | Phase::Waiting { .. }, Input::Entered(_))
         | (
             Phase::Accepted | Phase::Waiting { .. },
             Input::Reasoned { .. } | Input::Replied(_) | Input::AttemptFailed(_) | Input::Cut { .. },
@@ -269,7 +274,7 @@ impl<'a, 'm> Draft<'a, 'm> {
         match self.policy.replied(self.run(), self.manifest, &reply) {
             Move::Act(planned) => self.act(reply, planned),
             Move::Remind(text) => self.remind(reply, text),
-            Move::Finish(ending) => self.answer(reply, ending),
+            Move::Finish(ending) => self.finish_with_reply(reply, ending),
         }
         Ok(())
     }
@@ -284,7 +289,7 @@ impl<'a, 'm> Draft<'a, 'm> {
     }
 
     /// The reply ends the run. Its text is the deliverable and is stored once; calls for the client are stored as items.
-    fn answer(&mut self, mut reply: Reply, ending: Ending) {
+    fn finish_with_reply(&mut self, mut reply: Reply, ending: Ending) {
         let (before, ended) = (self.appended(), reply.take_end());
         if !reply.calls.is_empty() {
             self.append_text(reply.text, reply.afterthoughts);
@@ -319,13 +324,23 @@ impl<'a, 'm> Draft<'a, 'm> {
             items.push(self.append_new(ItemKind::Call, content::call(number, &plan.requested)));
             calls.push(self.made_call(number, &plan.requested));
         }
-        if let Some(breach) = breach {
-            // None of the calls is started, but they are recorded.
-            self.record_reply(before, ended, Vec::new());
-            return self.breach(breach);
+        match breach {
+            // The calls are made and wait, unstarted, for a higher limit.
+            Some(breach) if self.manifest.budgets_park => {
+                self.record_reply(before, ended, calls.clone());
+                self.breach(breach);
+                self.begin_calls(&calls, &items, planned);
+            }
+            Some(breach) => {
+                // None of the calls is started, but they are recorded.
+                self.record_reply(before, ended, Vec::new());
+                self.breach(breach);
+            }
+            None => {
+                self.record_reply(before, ended, calls.clone());
+                self.begin_calls(&calls, &items, planned);
+            }
         }
-        self.record_reply(before, ended, calls.clone());
-        self.begin_calls(&calls, &items, planned);
     }
 
     /// Gives calls that may not be made their error results, and holds those that a rule wants a person to approve. `items` has the content
@@ -346,7 +361,8 @@ impl<'a, 'm> Draft<'a, 'm> {
         let retry_at = if compacts { Some(self.moment.now) } else { retry_at };
         let starts_at = retry_at.map(|at| at.max(self.moment.now));
         let breach = starts_at.and_then(|at| self.breached_by(spent, at));
-        if !streamed.is_empty() && (starts_at.is_none() || breach.is_some()) {
+        let ends = starts_at.is_none() || (breach.is_some() && !self.manifest.budgets_park);
+        if !streamed.is_empty() && ends {
             // The run is about to end, and readers have seen this text.
             self.cut(streamed, Spent::default(), AfterCut::Ends);
         }
@@ -358,9 +374,13 @@ impl<'a, 'm> Draft<'a, 'm> {
             return Ok(());
         }
         match breach {
-            Some(breach) => self.breach(breach),
-            None if compacts => self.record(Event::Compacting { iteration: self.run().iteration }),
-            None => {}
+            Some(breach) if !self.manifest.budgets_park => self.breach(breach),
+            _ => {
+                if compacts {
+                    self.record(Event::Compacting { iteration: self.run().iteration });
+                }
+                breach.into_iter().for_each(|breach| self.breach(breach));
+            }
         }
         Ok(())
     }
@@ -415,8 +435,12 @@ impl<'a, 'm> Draft<'a, 'm> {
         Ok(())
     }
 
+    /// Continuing would exceed a budget: the run waits for a higher limit, if it was started so, or ends as its policy says.
     fn breach(&mut self, breach: budget::Breach) {
         self.record(Event::BudgetBreached { breach });
+        if self.manifest.budgets_park {
+            return self.wait_for_budget(breach);
+        }
         let ending = self.policy.breached(breach);
         self.end(ending);
     }

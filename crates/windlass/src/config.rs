@@ -367,6 +367,8 @@ pub struct Agent {
     pub tools: Vec<String>,
     /// The budgets of one run. Without a setting, the budget of iterations is `limits.max_turns`.
     pub budgets: Budgets,
+    /// `budgets.parks`: whether a run that would exceed a budget waits for a person instead of ending.
+    pub budgets_park: bool,
     /// Whether the agent's responses run one after the other.
     pub serial: bool,
     pub tenants: Tenants,

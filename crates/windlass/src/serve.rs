@@ -270,6 +270,7 @@ fn roster(config: &Config) -> AgentCatalog {
             instructions: agent.instructions.clone(),
             tools: agent.tools.iter().map(|tool| ToolName::from(tool.as_str())).collect(),
             budgets: agent.budgets,
+            budgets_park: agent.budgets_park,
             serial: agent.serial,
             tenants: agent.tenants.clone(),
         };

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::future::try_join_all;
 use serde_json::{Value, json, value::RawValue};
 use windlass_engine::{AnswerAction, AnswerInterrupt, AnswerTarget, EngineError};
-use windlass_kernel::{AgentName, CallKey, Cause, ItemId, TaskStatus, Tenant, Timestamp, Verdict, content::Call};
+use windlass_kernel::{AgentName, CallKey, Cause, ItemId, PassedBudget, TaskStatus, Tenant, Timestamp, Verdict, content::Call};
 use windlass_ports::{CallView, ClosedInterrupt, InterruptId, InterruptScan, InterruptView};
 
 use super::lists::{limit, short, word};
@@ -25,9 +25,11 @@ use crate::{
 };
 
 const PARAMETERS: [&str; 6] = ["state", "cause", "agent", "run", "limit", "after"];
-const KNOWN: [&str; 6] = ["action", "shows", "status", "result", "comment", "idempotency_key"];
-const CAUSES: &str = "approval, unknown_outcome, owners_lost, panicked";
-const ACTIONS: &str = "approve, reject, record, release, tell, resume, end";
+/// The highest limit that a budget can get.
+const LIMIT_MAX: u64 = 1 << 53;
+const KNOWN: [&str; 7] = ["action", "shows", "status", "result", "comment", "limit", "idempotency_key"];
+const CAUSES: &str = "approval, unknown_outcome, budget, owners_lost, panicked";
+const ACTIONS: &str = "approve, reject, record, release, tell, raise, resume, end";
 
 pub(super) async fn list(State(state): State<DoorState>, caller: Caller, query: Query) -> Result<Response, ApiError> {
     caller.needs_one_of(&[Scope::RunsRead, Scope::ApprovalsAnswer])?;
@@ -103,10 +105,17 @@ fn action(state: &DoorState, fields: &Fields<'_>, body: &Bytes, name: &str) -> R
         "record" => record(state, fields, body),
         "release" => Ok(AnswerAction::Release),
         "tell" => Ok(AnswerAction::Tell),
+        "raise" => Ok(AnswerAction::Raise { limit: limit_of(fields)? }),
         "resume" => Ok(AnswerAction::Resume),
         "end" => Ok(AnswerAction::End),
         _ => Err(ApiError::bad("bad_field", format!("`action` must be one of: {ACTIONS}"))),
     }
+}
+
+/// The new limit of a budget, in its unit: a number of iterations, calls or tokens, or milliseconds.
+fn limit_of(fields: &Fields<'_>) -> Result<u64, ApiError> {
+    let missing = "the action raise needs `limit`: the new limit of the budget, in iterations, calls, tokens or milliseconds";
+    fields.whole("limit", 1..=LIMIT_MAX)?.ok_or_else(|| ApiError::bad("missing_field", missing))
 }
 
 fn record(state: &DoorState, fields: &Fields<'_>, body: &Bytes) -> Result<AnswerAction, ApiError> {
@@ -163,6 +172,7 @@ fn action_of(verdict: Verdict) -> &'static str {
         Verdict::Recorded => "record",
         Verdict::Released => "release",
         Verdict::ReportedToModel => "tell",
+        Verdict::Raised => "raise",
         Verdict::Resumed => "resume",
         Verdict::Ended => "end",
         Verdict::TimedOut | Verdict::Reported | Verdict::Stopped => verdict.as_str(),
@@ -174,6 +184,7 @@ fn actions(cause: Cause) -> &'static [&'static str] {
     match cause {
         Cause::Approval => &["approve", "reject", "end"],
         Cause::UnknownOutcome => &["record", "release", "tell", "end"],
+        Cause::Budget => &["raise", "end"],
         Cause::OwnersLost | Cause::Panicked => &["resume", "end"],
     }
 }
@@ -182,6 +193,7 @@ fn why(cause: Cause) -> &'static str {
     match cause {
         Cause::Approval => "a rule demands a person's approval before this call starts",
         Cause::UnknownOutcome => "the server that ran this call was lost: it may have taken effect, and it must not run twice",
+        Cause::Budget => "continuing would exceed a budget of the run",
         Cause::OwnersLost => "the run lost several servers in a row without progress",
         Cause::Panicked => "a step or a tool of the run panicked; the log has the evidence",
     }
@@ -190,6 +202,7 @@ fn why(cause: Cause) -> &'static str {
 async fn row(state: &DoorState, tenant: &Tenant, view: &InterruptView) -> Result<Value, ApiError> {
     let interrupt = &view.interrupt;
     let call = held_call(state, tenant, view).await?;
+    let passed = passed_budget(state, tenant, view).await?;
     let (iteration, tool, effect) = match &call {
         Some((call, _)) => (Some(call.iteration), Some(&call.tool), Some(call.effect)),
         None => (None, None, None),
@@ -209,10 +222,22 @@ async fn row(state: &DoorState, tenant: &Tenant, view: &InterruptView) -> Result
         "created_at": moment(view.created_at),
         "until": interrupt.until.map(moment),
         "on_timeout": interrupt.until.map(|_| interrupt.on_timeout.as_str()),
+        "budget": passed.map(|passed| json!({
+            "kind": passed.breach.kind.as_str(), "limit": passed.breach.limit, "used": passed.breach.observed, "limit_min": passed.limit_min(),
+        })),
         "actions": if view.closed.is_some() { &[] } else { actions(interrupt.cause) },
         "needs": interrupt.needs,
         "answers": answers(view),
     }))
+}
+
+/// The budget that a run waits for. It is in the state of the run only, and gone once the interrupt is answered.
+async fn passed_budget(state: &DoorState, tenant: &Tenant, view: &InterruptView) -> Result<Option<PassedBudget>, ApiError> {
+    if view.interrupt.cause != Cause::Budget || view.closed.is_some() {
+        return Ok(None);
+    }
+    let run = state.engine.views().run(tenant, view.run).await?;
+    Ok(run.and_then(|run| run.state.interrupt(view.interrupt.number)?.budget))
 }
 
 /// The held call, with its content unless that was erased.

@@ -136,6 +136,7 @@ fn alice() -> AgentSpec {
         instructions: Some("Be brief.".into()),
         tools: vec!["echo".into(), "pay".into()],
         budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None },
+        budgets_park: false,
         serial: false,
         tenants: Tenants::All,
     }

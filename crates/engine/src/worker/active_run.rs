@@ -350,8 +350,8 @@ fn open_buffer(inner: &Inner, run: &CommittedRun, stream: &mut Option<(RunId, Ar
 }
 
 fn model_call(inner: &Inner, agent: &AgentKey, run: &CommittedRun, buffer: Option<Arc<StreamBuffer>>, id: ModelCallId) -> ModelCall {
-    let wall = run.manifest.budgets.wall_ms.zip(run.state.started_at);
-    let left = wall.map(|(ms, start)| left_ms(start.plus_ms(ms), inner.clock.now()));
+    let wall_end = windlass_kernel::budget::wall_end(&run.state, &run.manifest.budgets);
+    let left = wall_end.map(|end| left_ms(end, inner.clock.now()));
     ModelCall {
         agent: agent.clone(),
         agent_id: run.agent_id(agent),

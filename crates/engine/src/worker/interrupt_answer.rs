@@ -21,6 +21,10 @@ pub(super) fn find<'a>(run: &'a Run, answer: &AnswerInterrupt) -> Result<&'a Int
             true
         }
         (AnswerAction::Record { .. } | AnswerAction::Release | AnswerAction::Tell, Cause::UnknownOutcome) => true,
+        (AnswerAction::Raise { limit }, Cause::Budget) => {
+            check_limit(open, *limit)?;
+            true
+        }
         (AnswerAction::Resume, Cause::OwnersLost | Cause::Panicked) => true,
         (
             AnswerAction::Approve
@@ -28,6 +32,7 @@ pub(super) fn find<'a>(run: &'a Run, answer: &AnswerInterrupt) -> Result<&'a Int
             | AnswerAction::Record { .. }
             | AnswerAction::Release
             | AnswerAction::Tell
+            | AnswerAction::Raise { .. }
             | AnswerAction::Resume,
             _,
         ) => false,
@@ -39,5 +44,15 @@ pub(super) fn find<'a>(run: &'a Run, answer: &AnswerInterrupt) -> Result<&'a Int
             Err(EngineError::AlreadyApproved)
         }
         true => Ok(open),
+    }
+}
+
+fn check_limit(open: &Interrupt, limit: u64) -> Result<(), EngineError> {
+    let passed = open.budget.ok_or(EngineError::UnfitDecision)?;
+    match limit >= passed.limit_min() {
+        true => Ok(()),
+        false => {
+            Err(EngineError::RaisedTooLittle { kind: passed.breach.kind, limit_min: passed.limit_min(), used: passed.breach.observed })
+        }
     }
 }

@@ -406,6 +406,7 @@ impl Drafting<'_> {
             (AnswerAction::Reject { comment }, _) => Decision::Reject { comment: comment.clone() },
             (AnswerAction::Release, _) => Decision::Release,
             (AnswerAction::Tell, _) => Decision::Tell,
+            (AnswerAction::Raise { limit }, _) => Decision::Raise { limit: *limit },
             (AnswerAction::Resume, _) => Decision::Resume,
             (AnswerAction::End, _) => {
                 // Like a stop: what the owner has in flight must not be committed any more.

@@ -2,6 +2,7 @@
 
 use super::Draft;
 use crate::{
+    budget,
     ids::{CallNumber, Timestamp},
     input::RequestedCall,
     manifest::{AfterExecution, EffectClass, Route, ToolSpec},
@@ -49,9 +50,10 @@ impl Draft<'_, '_> {
 
     /// The deadline of a call: that of its tool, or the end of the run's wall time if that is earlier.
     pub(super) fn deadline(&self, tool_ms: u64) -> Timestamp {
-        let own = self.moment.now.plus_ms(tool_ms);
+        let (now, budgets) = (self.moment.now, &self.manifest.budgets);
+        let own = now.plus_ms(tool_ms);
         // The only iteration of an action starts with its call.
-        let start = self.run().started_at.unwrap_or(self.moment.now);
-        self.manifest.budgets.wall_ms.map_or(own, |ms| start.plus_ms(ms).min(own))
+        let of_first = || budget::limits(self.run(), budgets).wall_ms.map(|ms| now.plus_ms(ms));
+        budget::wall_end(self.run(), budgets).or_else(of_first).map_or(own, |end| end.min(own))
     }
 }

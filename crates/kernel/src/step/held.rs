@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use super::{Draft, Taken};
 use crate::{
+    budget::{self, Breach, RaisedBudget},
     event::{EndReason, Event, IgnoreReason, TaskStatus},
     ids::{CallNumber, ItemId},
     input::{Answer, Decision},
-    interrupt::{Cause, Interrupt, OnTimeout, Verdict},
+    interrupt::{Cause, Interrupt, OnTimeout, PassedBudget, Verdict},
     policy::{Delivery, Ending},
-    run::OpenCall,
+    run::{OpenCall, Phase},
 };
 
 impl Draft<'_, '_> {
@@ -33,7 +34,7 @@ impl Draft<'_, '_> {
         if self.run().is_held() {
             return Err(IgnoreReason::OutOfPhase);
         }
-        // What panicked may have been a write: a resumed run must not start it again.
+        // A write may have been running when the worker panicked: a resumed run must not start it again.
         self.hold_cut_writes();
         self.interrupt(Cause::Panicked, None);
         Ok(())
@@ -47,6 +48,13 @@ impl Draft<'_, '_> {
             return Err(IgnoreReason::NotShown);
         }
         match (open.cause, open.call, decision) {
+            (Cause::Budget, _, Decision::End) => {
+                self.resolve(&open, Verdict::Ended, by);
+                if let Some(passed) = open.budget {
+                    let ending = self.policy.breached(passed.breach);
+                    self.end(ending);
+                }
+            }
             (_, _, Decision::End) => self.end_by_answer(&open, by, Verdict::Ended, "ended by a person"),
             (Cause::Approval, Some(call), Decision::Approve) => self.approve(&open, call, by)?,
             (Cause::Approval, Some(call), Decision::Reject { comment }) => {
@@ -64,13 +72,59 @@ impl Draft<'_, '_> {
                 let text = "nobody knows whether this call took effect; check before you call it again";
                 self.give_result(call, TaskStatus::Failed, "outcome_unknown", text);
             }
+            (Cause::Budget, None, Decision::Raise { limit }) => self.raise(&open, limit, by)?,
             (Cause::OwnersLost | Cause::Panicked, None, Decision::Resume) => self.resolve(&open, Verdict::Resumed, by),
-            (Cause::Approval | Cause::UnknownOutcome | Cause::OwnersLost | Cause::Panicked, _, _) => {
+            (Cause::Approval | Cause::UnknownOutcome | Cause::Budget | Cause::OwnersLost | Cause::Panicked, _, _) => {
                 return Err(IgnoreReason::UnfitDecision);
             }
         }
-        self.resume_if_answered();
+        match self.run().phase {
+            // A worker had entered the run, and a budget held it before its first iteration. Otherwise a worker is still to enter it.
+            Phase::Accepted if open.cause == Cause::Budget => self.start_iteration(),
+            Phase::Accepted | Phase::Thinking { .. } | Phase::Waiting { .. } | Phase::Ended { .. } => self.resume_if_answered(),
+        }
         Ok(())
+    }
+
+    /// Holds the run until a person gives the budget a higher limit.
+    pub(super) fn wait_for_budget(&mut self, breach: Breach) {
+        let number = self.run().next_number;
+        let budget = Some(PassedBudget { breach, at: self.moment.now });
+        self.record(Event::Interrupted(Interrupt { budget, ..Interrupt::new(number, Cause::Budget, None) }));
+    }
+
+    fn raise(&mut self, open: &Interrupt, limit: u64, by: Option<Arc<str>>) -> Taken {
+        let passed = open.budget.ok_or(IgnoreReason::UnfitDecision)?;
+        if limit < passed.limit_min() {
+            return Err(IgnoreReason::RaisedTooLittle);
+        }
+        let waited_ms = self.moment.now.0.saturating_sub(passed.at.0).max(0).unsigned_abs();
+        let raised = Some(RaisedBudget { kind: passed.breach.kind, limit, waited_ms });
+        self.record(Event::Resolved { interrupt: open.number, call: None, verdict: Verdict::Raised, by, deadline: None, raised });
+        // Another budget may be passed too. A new iteration checks all of them itself.
+        let (run, budgets, now) = (self.run(), &self.manifest.budgets, self.moment.now);
+        let still = match run.phase {
+            Phase::Thinking { .. } => budget::before_attempt(run, budgets, now),
+            Phase::Waiting { .. } if run.waiting_count() > 0 => budget::before_calls(run, budgets, 0, 0, now),
+            Phase::Accepted | Phase::Waiting { .. } | Phase::Ended { .. } => None,
+        };
+        match still {
+            Some(breach) => self.breach(breach),
+            None => self.release_waiting_calls(),
+        }
+        Ok(())
+    }
+
+    /// The calls of the iteration waited for a higher limit unstarted: each gets the whole time of its tool.
+    fn release_waiting_calls(&mut self) {
+        let calls: Vec<(CallNumber, u64)> = {
+            let run = self.run();
+            let free = run.calls().iter().filter(|call| run.is_free(call));
+            free.map(|call| (call.call, self.manifest.tool(call.tool.as_str()).map_or(0, |tool| tool.deadline_ms))).collect()
+        };
+        for (call, ms) in calls {
+            self.record(Event::CallReleased { call, deadline: self.deadline(ms) });
+        }
     }
 
     /// Records an approval, and releases the call if it was the last one that the rule wants.
@@ -91,11 +145,11 @@ impl Draft<'_, '_> {
     fn release(&mut self, open: &Interrupt, call: CallNumber, verdict: Verdict, by: Option<Arc<str>>) {
         let tool = self.run().call(call).and_then(|open| self.manifest.tool(open.tool.as_str()));
         let deadline = self.deadline(tool.map_or(0, |tool| tool.deadline_ms));
-        self.record(Event::Resolved { interrupt: open.number, call: open.call, verdict, by, deadline: Some(deadline) });
+        self.record(Event::Resolved { interrupt: open.number, call: open.call, verdict, by, deadline: Some(deadline), raised: None });
     }
 
     fn resolve(&mut self, open: &Interrupt, verdict: Verdict, by: Option<Arc<str>>) {
-        self.record(Event::Resolved { interrupt: open.number, call: open.call, verdict, by, deadline: None });
+        self.record(Event::Resolved { interrupt: open.number, call: open.call, verdict, by, deadline: None, raised: None });
     }
 
     fn end_by_answer(&mut self, open: &Interrupt, by: Option<Arc<str>>, verdict: Verdict, text: &str) {

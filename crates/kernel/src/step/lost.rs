@@ -28,7 +28,8 @@ impl Draft<'_, '_> {
         match self.breached_by(spent, self.moment.now) {
             None => self.cut(streamed, spent, AfterCut::AsksAgain),
             Some(breach) => {
-                self.cut(streamed, spent, AfterCut::Ends);
+                let then = if self.manifest.budgets_park { AfterCut::AsksAgain } else { AfterCut::Ends };
+                self.cut(streamed, spent, then);
                 self.breach(breach);
             }
         }
@@ -68,7 +69,7 @@ impl Draft<'_, '_> {
             && matches!(self.run().phase, Phase::Thinking { .. })
             && let Some(breach) = budget::before_attempt(self.run(), &self.manifest.budgets, self.moment.now)
         {
-            if !left.streamed.is_empty() {
+            if !left.streamed.is_empty() && !self.manifest.budgets_park {
                 self.cut(left.streamed, Spent::default(), AfterCut::Ends);
             }
             self.breach(breach);
@@ -80,15 +81,15 @@ impl Draft<'_, '_> {
         Ok(())
     }
 
-    /// Holds the writes that an executor of the owner may have started: their outcome is unknown. A held write was never started.
+    /// Holds the writes that the owner may have started: their outcome is unknown. A write that waits for approval is none of them.
     pub(super) fn hold_cut_writes(&mut self) {
-        for call in self.owed_writes() {
+        for call in self.outstanding_writes() {
             self.interrupt(Cause::UnknownOutcome, Some(call));
         }
     }
 
-    /// The writes that the owner of the run is owed to start, and may have started.
-    fn owed_writes(&self) -> Vec<CallNumber> {
+    /// The writes that the owner had to start, and may have started.
+    fn outstanding_writes(&self) -> Vec<CallNumber> {
         let run = self.run();
         let is_write = |call: &CallNumber| run.call(*call).is_some_and(|open| open.effect == EffectClass::Write);
         let started = outstanding(run).into_iter().filter_map(|effect| match effect {

@@ -7,6 +7,7 @@ mod after_execution;
 mod approvals;
 mod attempts;
 mod budgets;
+mod budgets_park;
 mod choices;
 mod compaction;
 mod content;

@@ -100,8 +100,11 @@ fn sensible(
     status: TaskStatus,
     after: Option<AfterExecution>,
 ) -> ScriptedInput {
-    if run.is_held() {
-        return ScriptedInput::Resume;
+    match run.hold().map(|hold| hold.budget) {
+        Some(Some(_)) if run.iteration > 20 => return ScriptedInput::EndByAnswer,
+        Some(Some(passed)) => return ScriptedInput::Raise(passed.limit_min().saturating_add(100)),
+        Some(None) => return ScriptedInput::Resume,
+        None => {}
     }
     match &run.phase {
         Phase::Accepted => ScriptedInput::Entered((run.origin == Origin::Action).then(|| wanted(TOOLS[pick % TOOLS.len()], "{}"))),
@@ -131,6 +134,13 @@ struct Iteration {
     order: Vec<usize>,
 }
 
+/// The run without the numbers that count the events of its journal.
+fn without_numbers(mut run: Run) -> Run {
+    run.next_number = 0;
+    run.interrupts.iter_mut().for_each(|interrupt| interrupt.number = 0);
+    run
+}
+
 /// What an iteration leads to: the run without the length of its journal, the output box, and the kernel's own items.
 fn play_iteration(setup: &Setup, iteration: &Iteration, order: &[usize]) -> (Run, Vec<ItemId>, Vec<NewItem>) {
     let mut driver = Driver::new(Setup { origin: Origin::Turn, ..setup.clone() });
@@ -144,7 +154,7 @@ fn play_iteration(setup: &Setup, iteration: &Iteration, order: &[usize]) -> (Run
         let call = CallNumber(*index as u32 + 1);
         written.extend(driver.take(Input::Reported(Report { call, cause: ReportCause::Tool, status, item, after })).items);
     }
-    (Run { next_number: 0, ..driver.run }, driver.appended, written)
+    (without_numbers(driver.run), driver.appended, written)
 }
 
 const TOOLS: [&str; 6] = ["t0", "t1", "t2", "t3", "t4", "gone"];
@@ -158,15 +168,17 @@ fn any_setup() -> impl Strategy<Value = Setup> {
     let fields = prop::collection::vec((prop::sample::select(vec!["x", "y"]), any::<bool>()), 0..3);
     let gates =
         prop::collection::vec(prop::sample::select(vec!["write", "tainted 3000ms", "* 2000ms approve", "read 1000ms end", "twice"]), 0..2);
-    (origin, prop::collection::vec(any_tool(), 5), any_budgets(), fields, gates).prop_map(|(origin, mut tools, budgets, fields, gates)| {
-        for (index, tool) in tools.iter_mut().enumerate() {
-            tool.name = TOOLS[index].into();
-        }
-        let field = |(name, required): (&str, bool)| ResultField { name: name.into(), description: String::new(), required };
-        let result_fields = fields.into_iter().map(field).collect();
-        let gates = gates.into_iter().map(gate).collect();
-        Setup { origin, manifest: Manifest { tools, budgets, result_fields, gates, ..manifest() } }
-    })
+    (origin, prop::collection::vec(any_tool(), 5), any_budgets(), fields, gates, any::<bool>()).prop_map(
+        |(origin, mut tools, budgets, fields, gates, budgets_park)| {
+            for (index, tool) in tools.iter_mut().enumerate() {
+                tool.name = TOOLS[index].into();
+            }
+            let field = |(name, required): (&str, bool)| ResultField { name: name.into(), description: String::new(), required };
+            let result_fields = fields.into_iter().map(field).collect();
+            let gates = gates.into_iter().map(gate).collect();
+            Setup { origin, manifest: Manifest { tools, budgets, result_fields, gates, budgets_park, ..manifest() } }
+        },
+    )
 }
 
 fn any_tool() -> impl Strategy<Value = ToolSpec> {
@@ -237,6 +249,7 @@ fn any_input() -> impl Strategy<Value = ScriptedInput> {
         1 => call().prop_map(ScriptedInput::ApproveUnseen),
         1 => call().prop_map(|call| ScriptedInput::Reject { call, comment: "no".into() }),
         1 => Just(ScriptedInput::EndByAnswer),
+        2 => prop::sample::select(vec![0, 5, 300, u64::MAX]).prop_map(ScriptedInput::Raise),
         1 => call().prop_map(ScriptedInput::InterruptTimeout),
         1 => Just(ScriptedInput::Stop { reason: "because".into(), streamed: Some("half".into()) }),
     ]

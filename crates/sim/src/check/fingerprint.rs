@@ -180,6 +180,7 @@ fn hash_run(run: &Run, stored: u64, mixer: &mut Mixer) {
         compacting,
         compacted_in,
         interrupts,
+        raised: _,
         tainted: _,
     } = run;
     let ahead = if stored == 0 { 0 } else { next_number.wrapping_sub(stored) };

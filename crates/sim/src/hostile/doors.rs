@@ -152,6 +152,7 @@ fn roster() -> AgentCatalog {
         instructions: Some("Be brief.".into()),
         tools: vec!["echo".into()],
         budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None },
+        budgets_park: false,
         serial: false,
         tenants: windlass_ports::Tenants::All,
     };

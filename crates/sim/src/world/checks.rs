@@ -5,7 +5,9 @@ use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
 };
 
-use windlass_kernel::{AgentKey, CallKey, CallNumber, Cause, EndReason, Epoch, Event, Phase, Run, RunId, TaskStatus, Verdict, apply};
+use windlass_kernel::{
+    AgentKey, CallKey, CallNumber, Cause, EndReason, Epoch, Event, Phase, Run, RunId, TaskStatus, Verdict, apply, budget::limits,
+};
 use windlass_ports::{Commit, Committed, Guard, JournalEntry, Loaded, RunView, StoreError, Views};
 
 use super::{Fact, World, node::Node};
@@ -183,9 +185,9 @@ impl Track {
             return Err(("S4", format!("{run}: {} after the end", entry.event.kind())));
         }
         self.event(world, &entry.event, run)?;
-        self.calls_allowed = view.manifest.budgets.calls;
         let before = self.state.take();
         self.state = apply(before, &entry.event);
+        self.calls_allowed = self.state.as_ref().and_then(|state| limits(state, &view.manifest.budgets).calls);
         self.budgets(view, &entry.event, run)?;
         self.next += 1;
         self.epoch = entry.epoch;
@@ -220,7 +222,7 @@ impl Track {
                 Cause::Panicked => return Err(("S8", format!("{run}: something panicked"))),
                 Cause::OwnersLost => world.saw(Fact::RunParked),
                 Cause::UnknownOutcome => world.saw(Fact::WriteParked),
-                Cause::Approval => {}
+                Cause::Approval | Cause::Budget => {}
             },
             Event::OwnerChanged { .. } => world.saw(Fact::Takeover),
             Event::LeaseEnded { .. } => world.saw(Fact::ClaimEnded),
@@ -255,10 +257,11 @@ impl Track {
 
     /// S10: an iteration starts only within the budgets. Calls are counted where they start, because refused calls never start.
     fn budgets(&self, view: &RunView, event: &Event, run: RunId) -> Result<(), BrokenPromise> {
-        let (Some(state), budgets) = (&self.state, &view.manifest.budgets) else {
+        let Some(state) = &self.state else {
             return Err(("S8", format!("{run}: its journal begins with {}", event.kind())));
         };
         let Event::IterationStarted { iteration, .. } = event else { return Ok(()) };
+        let budgets = limits(state, &view.manifest.budgets);
         let is_over = *iteration > budgets.iterations || budgets.tokens.is_some_and(|limit| state.tokens() >= limit);
         if is_over { Err(("S10", format!("{run}: {} beyond {budgets:?}", event.kind()))) } else { Ok(()) }
     }

@@ -265,6 +265,7 @@ fn specs(world: &World) -> BTreeMap<AgentName, AgentSpec> {
         instructions: None,
         tools: Vec::new(),
         budgets,
+        budgets_park: world.options.operator,
         serial: false,
         tenants: windlass_ports::Tenants::All,
     };

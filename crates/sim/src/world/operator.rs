@@ -46,6 +46,7 @@ fn choose_answer(world: &World, state: &Run) -> Option<(AnswerTarget, AnswerActi
             1 => AnswerAction::Tell,
             _ => AnswerAction::Release,
         },
+        Cause::Budget => AnswerAction::Raise { limit: open.budget.map_or(1, |passed| passed.limit_min().saturating_mul(2)) },
         Cause::Approval => match world.between(0, 4) {
             0 => AnswerAction::Reject { comment: "not now".into() },
             _ => AnswerAction::Approve,

@@ -156,6 +156,13 @@ impl Kit {
         Kit { manifest: Arc::new(codec::pin_manifest(manifest)), ..self }
     }
 
+    /// The same kit with one iteration for each run, which then waits for a higher limit.
+    pub fn of_one_iteration(self) -> Self {
+        let manifest = Manifest::clone(&self.manifest.manifest);
+        let budgets = Budgets { iterations: 1, ..manifest.budgets };
+        Kit { manifest: Arc::new(codec::pin_manifest(Manifest { budgets, budgets_park: true, ..manifest })), ..self }
+    }
+
     fn id<T>(&self, read: impl Fn(&[u8]) -> Option<T>) -> T {
         let number = u128::from(self.last_id.fetch_add(1, Ordering::Relaxed)) + 1;
         read(&number.to_be_bytes()).unwrap()

@@ -101,11 +101,16 @@ async fn interrupted(store: &Arc<dyn Full>, cause: Cause, agent: &AgentKey) -> (
     let last_id = u64::from(agent.agent.as_str().as_bytes()[0]) * 1_000;
     let kit = match cause {
         Cause::Approval => Kit::starting_at(store, last_id).gated(vec![rule]),
+        Cause::Budget => Kit::starting_at(store, last_id).of_one_iteration(),
         Cause::UnknownOutcome | Cause::OwnersLost | Cause::Panicked => Kit::starting_at(store, last_id),
     };
     let run = calling(&kit, agent, &[CHARGE], START).await;
     match cause {
         Cause::Approval => {}
+        Cause::Budget => {
+            kit.report(agent, run, 1, START).await;
+            kit.take_report(agent, START).await;
+        }
         Cause::UnknownOutcome => drop(kit.advance(agent, Input::LeaseEnded(CallNumber(1)), START).await),
         Cause::OwnersLost | Cause::Panicked => drop(kit.advance(agent, Input::Panicked, START).await),
     }
@@ -119,6 +124,7 @@ pub async fn every_verdict_is_recorded(store: Arc<dyn Full>) {
         let cause = match verdict {
             Verdict::Approved | Verdict::Rejected | Verdict::TimedOut => Cause::Approval,
             Verdict::Recorded | Verdict::Released | Verdict::ReportedToModel | Verdict::Reported => Cause::UnknownOutcome,
+            Verdict::Raised => Cause::Budget,
             Verdict::Resumed | Verdict::Ended | Verdict::Stopped => Cause::Panicked,
         };
         let agent = agent(&char::from(b'a' + index as u8).to_string());
@@ -133,6 +139,7 @@ pub async fn every_verdict_is_recorded(store: Arc<dyn Full>) {
             Verdict::Recorded => by_person(Decision::Record { status: TaskStatus::Success, item: result.id }),
             Verdict::Released => by_person(Decision::Release),
             Verdict::ReportedToModel => by_person(Decision::Tell),
+            Verdict::Raised => by_person(Decision::Raise { limit: 2 }),
             Verdict::Resumed => by_person(Decision::Resume),
             Verdict::Ended => by_person(Decision::End),
             Verdict::TimedOut => Some(Input::InterruptTimedOut(interrupt.number)),
@@ -154,7 +161,7 @@ pub async fn every_verdict_is_recorded(store: Arc<dyn Full>) {
         let row = store.interrupt(&agent.tenant, InterruptId { run, number: interrupt.number }).await.unwrap().unwrap();
         let by = is_answer.then(|| name.into());
         assert_eq!(row.closed, Some(ClosedInterrupt { verdict, by, at: late }), "{verdict:?}");
-        assert_eq!(row.interrupt, interrupt, "the row keeps what was asked");
+        assert_eq!(row.interrupt, Interrupt { budget: None, ..interrupt }, "the row keeps what was asked");
     }
     assert_eq!(list(&store, &agent("a").tenant, InterruptScan::default()).await, []);
 }

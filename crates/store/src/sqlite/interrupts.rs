@@ -49,6 +49,7 @@ fn interrupt(row: &Row<'_>) -> rusqlite::Result<InterruptView> {
         on_timeout: variant(row, 10, OnTimeout::parse)?,
         needs: row.get(11)?,
         approvals,
+        budget: None,
     };
     Ok(InterruptView {
         run: id(row, 2, RunId::from_slice)?,

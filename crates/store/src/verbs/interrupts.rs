@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass_kernel::{AgentKey, InterruptUpdate};
+use windlass_kernel::{AgentKey, Interrupt, InterruptUpdate};
 use windlass_ports::{ClosedInterrupt, Commit, InterruptId, InterruptView};
 
 use crate::rows::{InterruptChange, Result, Rows, missing_row};
@@ -15,7 +15,8 @@ pub(super) fn write_interrupts<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey,
         let (number, change) = match update {
             InterruptUpdate::Opened(interrupt) => {
                 let run = rows.run_brief(commit.run)?.ok_or_else(|| missing_row("the run of an interrupt"))?;
-                let (agent, interrupt) = (agent.clone(), interrupt.clone());
+                // The budget that a run waits for is in its state only.
+                let (agent, interrupt) = (agent.clone(), Interrupt { budget: None, ..interrupt.clone() });
                 let number = interrupt.number;
                 let (created_at, closed) = (commit.now, None);
                 opened.insert(number, InterruptView { run: commit.run, agent, agent_name: run.agent_name, interrupt, created_at, closed });

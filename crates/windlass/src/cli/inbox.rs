@@ -47,6 +47,17 @@ pub(crate) struct RejectArguments {
     common: Common,
 }
 
+#[derive(Args)]
+pub(crate) struct RaiseArguments {
+    /// The interrupt: its id as int_…, or its number in the last `windlass inbox`.
+    interrupt: String,
+    /// The new limit: a number of iterations, calls or tokens, or milliseconds of wall time.
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    limit: u64,
+    #[command(flatten)]
+    common: Common,
+}
+
 pub(super) async fn inbox(arguments: InboxArguments) -> Result<Done, CliError> {
     let limit = arguments.limit.to_string();
     let state = if arguments.all { "all" } else { "open" };
@@ -62,29 +73,33 @@ pub(super) async fn inbox(arguments: InboxArguments) -> Result<Done, CliError> {
 }
 
 pub(super) async fn approve(arguments: AnswerArguments) -> Result<Done, CliError> {
-    decide(&arguments.interrupt, "approve", None, &arguments.common).await
+    decide(&arguments.interrupt, json!({ "action": "approve" }), &arguments.common).await
 }
 
 pub(super) async fn reject(arguments: RejectArguments) -> Result<Done, CliError> {
-    decide(&arguments.interrupt, "reject", arguments.comment.as_deref(), &arguments.common).await
+    let mut body = json!({ "action": "reject" });
+    if let Some(comment) = &arguments.comment {
+        body["comment"] = comment.as_str().into();
+    }
+    decide(&arguments.interrupt, body, &arguments.common).await
 }
 
 pub(super) async fn resume(arguments: AnswerArguments) -> Result<Done, CliError> {
-    decide(&arguments.interrupt, "resume", None, &arguments.common).await
+    decide(&arguments.interrupt, json!({ "action": "resume" }), &arguments.common).await
+}
+
+pub(super) async fn raise(arguments: RaiseArguments) -> Result<Done, CliError> {
+    decide(&arguments.interrupt, json!({ "action": "raise", "limit": arguments.limit }), &arguments.common).await
 }
 
 pub(super) async fn end(arguments: AnswerArguments) -> Result<Done, CliError> {
-    decide(&arguments.interrupt, "end", None, &arguments.common).await
+    decide(&arguments.interrupt, json!({ "action": "end" }), &arguments.common).await
 }
 
-async fn decide(interrupt: &str, action: &str, comment: Option<&str>, common: &Common) -> Result<Done, CliError> {
+async fn decide(interrupt: &str, mut body: Value, common: &Common) -> Result<Done, CliError> {
     let id = last_inbox::resolve(interrupt)?;
     let client = common.client()?;
-    let shows = shown(&client, &id).await?;
-    let mut body = json!({ "action": action, "shows": shows });
-    if let Some(comment) = comment {
-        body["comment"] = comment.into();
-    }
+    body["shows"] = shown(&client, &id).await?;
     let answer = client.post(&format!("/v1/windlass/interrupts/{id}"), body.to_string(), &uuid::Uuid::now_v7().to_string()).await?;
     match common.json {
         true => println!("{}", answer.text),
@@ -113,13 +128,15 @@ fn listed(interrupts: &[Value], now: Timestamp, style: TextStyle) -> String {
     }
     let rows: Vec<Vec<String>> = interrupts.iter().enumerate().map(|(index, interrupt)| row(index + 1, interrupt, now)).collect();
     let mut text = table(&HEADINGS, &rows, |_, _, padded| style.state("", padded));
-    text.push_str("\nanswer with: windlass approve N, reject N [--comment TEXT], resume N, end N; for an unknown outcome: windlass reconcile RUN CALL\n");
+    text.push_str("\nanswer with: windlass approve N, reject N [--comment TEXT], raise N LIMIT, resume N, end N; for an unknown outcome: windlass reconcile RUN CALL\n");
     text
 }
 
 fn row(number: usize, interrupt: &Value, now: Timestamp) -> Vec<String> {
     let given = &interrupt["arguments"];
+    let budget = &interrupt["budget"];
     let arguments = match given {
+        Value::Null if budget.is_object() => format!("{}: {} of {}", member(budget, "kind"), budget["used"], budget["limit"]),
         Value::Null => member(interrupt, "run_id"),
         Value::String(text) => clean(text),
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => clean(&given.to_string()),

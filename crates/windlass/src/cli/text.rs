@@ -91,6 +91,7 @@ pub(crate) fn why(row: &Value, now: Timestamp) -> String {
         Some("tool_call") => format!("{what}: runs{}", left.map(|left| format!(", {left} left")).unwrap_or_default()),
         Some("external_call") => format!("{what}: waits for a worker{}", left.map(|left| format!(", {left} left")).unwrap_or_default()),
         Some("approval") => format!("{what}: needs approval{}", left.map(|left| format!(", {left} left")).unwrap_or_default()),
+        Some("budget") => format!("its budget of {what} is used up"),
         Some("unknown_outcome") => format!("{what}: outcome unknown"),
         Some("owners_lost") => "its server was lost time after time".to_owned(),
         Some("panicked") => "a step of it panicked".to_owned(),

@@ -16,7 +16,7 @@ use super::{
 pub(super) const EXTERNAL: Keys =
     Keys { known: &["name", "description", "parameters", "effect", "after_execution", "deadline", "tenants"], later: &[] };
 pub(super) const AGENT: Keys = Keys { known: &["policy", "model", "instructions", "tools", "budgets", "serial", "tenants"], later: &[] };
-pub(super) const BUDGETS: Keys = Keys { known: &["iterations", "calls", "tokens", "wall_time"], later: &[] };
+pub(super) const BUDGETS: Keys = Keys { known: &["iterations", "calls", "tokens", "wall_time", "parks"], later: &[] };
 
 pub(super) fn read_tools(external: Option<Field>, limits: &Limits, known: &KnownTenants) -> Result<Vec<ExternalTool>, ConfigError> {
     let mut tools: Vec<ExternalTool> = Vec::new();
@@ -69,15 +69,17 @@ impl Reader<'_> {
         let policies = [("respond", PolicyName::Respond)];
         let later = ["pursue", "supervise", "route"];
         let tenants = self.known.read_own(section.take("tenants"))?;
+        let (budgets, budgets_park) = match section.take("budgets") {
+            Some(field) => read_budgets(field.section(&BUDGETS)?, self.limits)?,
+            None => (default_budgets(self.limits), false),
+        };
         Ok(Agent {
             policy: section.read_or("policy", PolicyName::Respond, |field| field.choice("policy", &policies, &later))?,
             model: section.read("model", |field| self.read_model_name(field, &tenants))?,
             instructions: section.read("instructions", Field::text)?,
             tools: self.read_tool_names(section.take("tools"), &tenants)?,
-            budgets: match section.take("budgets") {
-                Some(field) => read_budgets(field.section(&BUDGETS)?, self.limits)?,
-                None => default_budgets(self.limits),
-            },
+            budgets,
+            budgets_park,
             serial: section.read_or("serial", false, Field::flag)?,
             tenants,
         })
@@ -125,13 +127,16 @@ fn default_budgets(limits: &Limits) -> Budgets {
     Budgets { iterations: limits.max_turns, calls: None, tokens: None, wall_ms: None }
 }
 
-fn read_budgets(mut section: Section, limits: &Limits) -> Result<Budgets, ConfigError> {
+/// The budgets, and whether a run that would exceed one waits for a person.
+fn read_budgets(mut section: Section, limits: &Limits) -> Result<(Budgets, bool), ConfigError> {
     let default = default_budgets(limits);
     let wall_time = section.read("wall_time", Field::duration)?;
-    Ok(Budgets {
+    let parks = section.read_or("parks", false, Field::flag)?;
+    let budgets = Budgets {
         iterations: section.read_or("iterations", default.iterations, |field| field.whole(1))?,
         calls: section.read("calls", |field| field.whole(1))?,
         tokens: section.read("tokens", |field| field.whole(1))?,
         wall_ms: wall_time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
-    })
+    };
+    Ok((budgets, parks))
 }

@@ -93,7 +93,7 @@ agents:
     instructions: |
       Find it.
     tools: [echo, pay]
-    budgets: { iterations: 5, calls: 20, tokens: 100000, wall_time: 2h }
+    budgets: { iterations: 5, calls: 20, tokens: 100000, wall_time: 2h, parks: true }
     serial: true
   plain:
 approvals:
@@ -323,6 +323,7 @@ fn a_full_file_gives_models_tools_and_agents() {
             instructions: Some("Find it.\n".into()),
             tools: vec!["echo".into(), "pay".into()],
             budgets: Budgets { iterations: 5, calls: Some(20), tokens: Some(100_000), wall_ms: Some(7_200_000) },
+            budgets_park: true,
             serial: true,
             tenants: of_default(),
         }

@@ -121,6 +121,7 @@ impl Stage {
             instructions: None,
             tools: Vec::new(),
             budgets,
+            budgets_park: false,
             serial: false,
             tenants: windlass_ports::Tenants::All,
         };

@@ -118,6 +118,7 @@ impl Driver {
             ScriptedInput::Release(call) => self.answer(Some(call), None, Decision::Release),
             ScriptedInput::Tell(call) => self.answer(Some(call), None, Decision::Tell),
             ScriptedInput::Resume => self.answer(None, None, Decision::Resume),
+            ScriptedInput::Raise(limit) => self.answer(None, None, Decision::Raise { limit }),
             ScriptedInput::EndByAnswer => self.answer(None, None, Decision::End),
             ScriptedInput::Approve { call, by } => self.answer(Some(call), by, Decision::Approve),
             ScriptedInput::ApproveUnseen(call) => {

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use windlass_kernel::{
-    CallNumber, Cause, Effect, EffectClass, Event, HeadStatus, IgnoreReason, Input, ItemId, ItemKind, Origin, Route, Run, Timestamp,
-    Transition, Verdict, fold, newly_outstanding, outstanding,
+    Answer, CallNumber, Cause, Decision, Effect, EffectClass, Event, HeadStatus, IgnoreReason, Input, ItemId, ItemKind, Origin, Route, Run,
+    Timestamp, Transition, Verdict, budget, fold, newly_outstanding, outstanding,
 };
 
 use super::driver::{Driver, OUTPUT_BEFORE};
@@ -209,16 +209,21 @@ fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, ma
     let again = matches!(input, Input::OwnerChanged(_) | Input::Answered(_) | Input::InterruptTimedOut(_));
     let run = &made.run;
     if matches!(input, Input::OwnerChanged(left) if left.lost > 0) && !outstanding(run).is_empty() && run.calls().is_empty() {
-        let limit = driver.manifest.budgets.tokens;
+        let limit = budget::limits(run, &driver.manifest.budgets).tokens;
         assert!(limit.is_none_or(|limit| run.tokens() < limit), "the model is not asked again once what was lost has used up the tokens");
     }
     let opened: Vec<CallNumber> =
         run.calls().iter().filter(|call| call.call.0 > before.calls_used && !call.is_received()).map(|call| call.call).collect();
     let owed = newly_outstanding(before, run);
-    if again || (owed.is_empty() && opened.is_empty()) {
+    if matches!(input, Input::Answered(Answer { decision: Decision::Raise { .. }, .. })) && !owed.is_empty() {
+        let limits = budget::limits(run, &driver.manifest.budgets);
+        assert!(run.iteration <= limits.iterations, "a raised budget is high enough for the iteration");
+        assert!(limits.tokens.is_none_or(|limit| run.tokens() < limit), "a raised budget is high enough for the tokens");
+    }
+    if again || run.is_held() || (owed.is_empty() && opened.is_empty()) {
         return;
     }
-    let budgets = &driver.manifest.budgets;
+    let budgets = &budget::limits(run, &driver.manifest.budgets);
     if driver.run.origin == Origin::Action {
         return;
     }
@@ -233,7 +238,7 @@ fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, ma
         Effect::StartTool { .. } => driver.now,
     };
     let latest = owed.iter().map(starts_at).max().unwrap_or(driver.now);
-    let wall_end = budgets.wall_ms.zip(run.started_at).map(|(ms, start)| start.plus_ms(ms));
+    let wall_end = budget::wall_end(run, &driver.manifest.budgets);
     // At the highest timestamp there is no later time to compare with.
     assert!(wall_end.is_none_or(|end| latest < end || end == Timestamp(i64::MAX)), "nothing starts once the time is up");
 }

@@ -17,7 +17,7 @@
 //! stop because                              a request to stop the run
 //! taken over                                the owner was lost
 //! panicked
-//! answer record 1 success                   a person decides: also release 1, tell 1, resume, end, approve 1 by ann,
+//! answer record 1 success                   a person decides: also release 1, tell 1, resume, end, raise 9, approve 1 by ann,
 //!                                           approve 1 unseen, reject 1 why; timeout 1 is the end of the wait
 //! at 1000                                   sets the clock
 //! owed? expired? usage? iteration? head?    asks the run something
@@ -68,6 +68,7 @@ pub enum ScriptedInput {
     ApproveUnseen(CallNumber),
     Reject { call: CallNumber, comment: String },
     EndByAnswer,
+    Raise(u64),
     InterruptTimeout(CallNumber),
 }
 
@@ -196,6 +197,7 @@ fn decision(parts: &[&str]) -> ScriptedInput {
         ["approve", number, "unseen"] => ScriptedInput::ApproveUnseen(call(number)),
         ["reject", number, comment @ ..] => ScriptedInput::Reject { call: call(number), comment: comment.join(" ") },
         ["end"] => ScriptedInput::EndByAnswer,
+        ["raise", limit] => ScriptedInput::Raise(number(limit)),
         ["timeout", number] => ScriptedInput::InterruptTimeout(call(number)),
         other => panic!("unknown answer {other:?}"),
     }

@@ -10,6 +10,7 @@
 //! calls_max: 2
 //! one_call: yes
 //! compaction: auto
+//! budgets_park: yes
 //! gates: pay* 5000ms approve, tainted write, charge twice
 //! ```
 //!
@@ -40,6 +41,7 @@ pub fn parse(text: &str) -> Setup {
             "calls_max" => setup.manifest.calls_max = Some(number(rest.trim())),
             "one_call" => setup.manifest.one_call = true,
             "compaction" => setup.manifest.compaction = if rest.trim() == "only" { Compaction::Only } else { Compaction::Auto },
+            "budgets_park" => setup.manifest.budgets_park = true,
             "gates" => setup.manifest.gates = parts.map(gate).collect(),
             "origin" => setup.origin = if rest.trim() == "action" { Origin::Action } else { Origin::Turn },
             other => panic!("unknown setup line {other:?}"),

@@ -119,9 +119,10 @@ fn event(event: &Event) -> String {
         Event::LeaseEnded { call } | Event::CallParked { call } => call.0.to_string(),
         Event::Interrupted(interrupt) => interrupted(interrupt),
         Event::Approved { by, .. } => format!("by {by}"),
-        Event::Resolved { verdict, by, deadline, .. } => {
+        Event::Resolved { verdict, by, deadline, raised, .. } => {
             let by = by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
-            format!("{}{by}{}", verdict.as_str(), deadline.map_or(String::new(), |at| format!(" until {}", at.0)))
+            let raised = raised.map_or(String::new(), |raised| format!(" {} to {}", raised.kind.as_str(), raised.limit));
+            format!("{}{by}{raised}{}", verdict.as_str(), deadline.map_or(String::new(), |at| format!(" until {}", at.0)))
         }
         Event::CallReleased { call, deadline } => format!("{} until {}", call.0, deadline.0),
         Event::Parked { reason } => spell(reason),
