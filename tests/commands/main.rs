@@ -2,6 +2,7 @@
 
 mod demo;
 mod dev;
+mod inbox;
 mod logs;
 mod overload;
 mod tls;
@@ -14,7 +15,8 @@ use windlass_tests::binary;
 /// The command in a folder, without any settings of a server in the environment.
 fn windlass(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
-    command.args(arguments).current_dir(folder);
+    // The list of the last `windlass inbox` is the test's own.
+    command.args(arguments).current_dir(folder).env("XDG_STATE_HOME", folder.join(".windlass/state"));
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("WINDLASS_")) {
         command.env_remove(name);
     }

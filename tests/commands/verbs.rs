@@ -12,18 +12,18 @@ agents: { clerk: { tools: [pay] } }
 limits: { sweep_interval: 50ms }";
 
 /// Runs a command. Returns its stdout, its stderr and its exit code.
-fn run(folder: &Path, arguments: &[&str]) -> (String, String, Option<i32>) {
+pub(crate) fn run(folder: &Path, arguments: &[&str]) -> (String, String, Option<i32>) {
     let out = windlass(folder, arguments).output().expect("the command runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&out.stdout), text(&out.stderr), out.status.code())
 }
 
-fn json_of(folder: &Path, arguments: &[&str]) -> Value {
+pub(crate) fn json_of(folder: &Path, arguments: &[&str]) -> Value {
     let (out, err, _) = run(folder, arguments);
     serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {out}{err}"))
 }
 
-async fn post(dev: &Dev, path: &str, body: Value) -> Value {
+pub(crate) async fn post(dev: &Dev, path: &str, body: Value) -> Value {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
     let request = client.post(format!("{}{path}", dev.value("API"))).bearer_auth(dev.value("token")).json(&body);

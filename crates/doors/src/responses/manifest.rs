@@ -85,6 +85,7 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         declared: create.echo.tools.clone(),
         announced: create.stream || create.background,
         compaction: compaction(create),
+        budgets_park: spec.is_some_and(|spec| spec.budgets_park),
         ..Manifest::plain(model, budgets)
     };
     Ok(Pinned { manifest, serial: spec.is_some_and(|spec| spec.serial), agent })
