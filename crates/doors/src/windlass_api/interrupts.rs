@@ -46,14 +46,25 @@ pub(super) async fn list(State(state): State<DoorState>, caller: Caller, query: 
     let mut found = state.engine.views().interrupts(caller.tenant(), &scan).await?;
     let next = (found.len() > limit).then(|| found.get(limit - 1).map(cursor)).flatten();
     found.truncate(limit);
-    let rows = try_join_all(found.iter().map(|interrupt| row(&state, caller.tenant(), interrupt))).await?;
-    Ok(answer::ok(&json!({ "interrupts": rows, "next": next })))
+    let rows = try_join_all(found.iter().map(|interrupt| row_for(&state, &caller, interrupt))).await?;
+    Ok(answer::ok(&json!({ "interrupts": rows.into_iter().flatten().collect::<Vec<_>>(), "next": next })))
+}
+
+/// The row of an interrupt, if the caller may see it. A run that is not to be stored is hidden from readers, and shown to those who decide.
+async fn row_for(state: &DoorState, caller: &Caller, view: &InterruptView) -> Result<Option<Value>, ApiError> {
+    if !caller.may(&Scope::ApprovalsAnswer) {
+        let run = state.engine.views().run(caller.tenant(), view.run).await?;
+        if run.is_none_or(|run| run.unlisted) {
+            return Ok(None);
+        }
+    }
+    row(state, caller.tenant(), view).await.map(Some)
 }
 
 pub(super) async fn one(State(state): State<DoorState>, caller: Caller, Path(id): Path<String>) -> Result<Response, ApiError> {
     caller.needs_one_of(&[Scope::RunsRead, Scope::ApprovalsAnswer])?;
     let interrupt = find(&state, caller.tenant(), &id).await?;
-    Ok(answer::ok(&row(&state, caller.tenant(), &interrupt).await?))
+    Ok(answer::ok(&row_for(&state, &caller, &interrupt).await?.ok_or_else(unknown)?))
 }
 
 pub(super) async fn decide(
@@ -142,11 +153,12 @@ fn shows(fields: &Fields<'_>, action: &AnswerAction, view: &InterruptView) -> Re
     given.map(|text| text.parse().map_err(|_| ApiError::bad_field("shows", "the id of an item, as the interrupt shows it"))).transpose()
 }
 
+fn unknown() -> ApiError {
+    let hint = "GET /v1/windlass/interrupts lists the open ones";
+    ApiError::not_found("unknown_interrupt", "there is no such interrupt").hint(Some(hint.to_owned()))
+}
+
 async fn find(state: &DoorState, tenant: &Tenant, id: &str) -> Result<InterruptView, ApiError> {
-    let unknown = || {
-        let hint = "GET /v1/windlass/interrupts lists the open ones";
-        ApiError::not_found("unknown_interrupt", "there is no such interrupt").hint(Some(hint.to_owned()))
-    };
     let id: InterruptId = id.parse().map_err(|_| unknown())?;
     state.engine.views().interrupt(tenant, id).await?.ok_or_else(unknown)
 }

@@ -163,6 +163,20 @@ async fn stop_of(world: &World, ids: &[Value]) -> String {
 }
 
 #[tokio::test]
+async fn tm_18_what_waits_in_a_run_that_is_not_to_be_stored_is_shown_to_those_who_decide() {
+    let world = World::start();
+    let body = json!({ "input": "call wire {}", "store": false, "windlass": { "tools": ["wire"] } }).to_string();
+    let response = world.post("/v1/responses", body).await.expect(200);
+    let id = response["windlass"]["interrupts"][0].as_str().unwrap().to_owned();
+    let listed =
+        async |token: &str| world.get_as(token, "/v1/windlass/interrupts").await.expect(200)["interrupts"].as_array().unwrap().len();
+    assert_eq!((listed("reader").await, listed("judge").await), (0, 1));
+    let path = format!("/v1/windlass/interrupts/{id}");
+    assert_eq!(world.get_as("reader", &path).await.refusal(), (404, "unknown_interrupt".to_owned()));
+    assert_eq!(world.get_as("judge", &path).await.expect(200)["tool"], "wire");
+}
+
+#[tokio::test]
 async fn the_metrics_count_what_waits() {
     let world = World::start();
     world.held("wire", "{}").await;

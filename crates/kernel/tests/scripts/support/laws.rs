@@ -50,7 +50,7 @@ fn a_gated_call_starts_only_after_an_approval(driver: &Driver) {
             driver.journal.iter().filter(|event| matches!(event, Event::Approved { interrupt: number, .. } if *number == interrupt.number));
         let people = approvals.count() + 1;
         match driver.journal.iter().find(is_of) {
-            None => assert!(!driver.starts.contains_key(&call), "a call that nobody approved is never started"),
+            None => assert!(!driver.starts.contains_key(&call), "a call without an approval is never started"),
             Some(Event::Resolved { by: Some(_), .. }) => assert!(people >= usize::from(interrupt.needs), "enough people approved the call"),
             Some(_) => {}
         }
