@@ -260,8 +260,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Whether the rule holds calls of this tool in a run that is tainted or not.
-    pub fn holds(&self, tool: &ToolSpec, tainted: bool) -> bool {
+    /// Whether the rule applies to calls of this tool in a run that is tainted or not.
+    pub fn applies_to(&self, tool: &ToolSpec, tainted: bool) -> bool {
         let server = tool.remote.as_ref().map(|remote| remote.server.as_str());
         self.tool.as_deref().is_none_or(|pattern| matches_pattern(pattern, tool.name.as_str()))
             && self.server.as_deref().is_none_or(|label| server == Some(label))

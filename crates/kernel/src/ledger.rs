@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     event::{Event, TaskStatus},
     ids::{CallNumber, ItemId, Timestamp},
-    interrupt::{Interrupt, Verdict},
+    interrupt::{Cause, Interrupt, Verdict},
     manifest::{EffectClass, Route},
     run::{OpenCall, Progress, Run},
     step::TAKEOVERS_MAX,
@@ -158,6 +158,11 @@ pub fn call_updates(before: &Run, event: &Event) -> Vec<(CallNumber, CallUpdate)
         Event::ActionStarted { call, .. } => made(1, std::slice::from_ref(call)),
         Event::Reported { call, status, item, .. } => vec![moved(*call, arrived(*status), Some(*item))],
         Event::LeaseEnded { call } => vec![moved(*call, CallStatus::Waiting, None)],
+        // The calls of the iteration wait unstarted for a higher limit.
+        Event::Interrupted(Interrupt { cause: Cause::Budget, .. }) => {
+            let free = before.calls().iter().filter(|call| before.is_free(call));
+            free.map(|call| moved(call.call, CallStatus::Parked, None)).collect()
+        }
         Event::Interrupted(Interrupt { call: Some(call), .. }) | Event::CallParked { call } => vec![moved(*call, CallStatus::Parked, None)],
         Event::Resolved { interrupt, deadline, raised, .. } => match before.interrupt(*interrupt).map(|open| open.call) {
             Some(Some(call)) => deadline.map(|deadline| released(before, call, deadline)).into_iter().collect(),

@@ -18,7 +18,7 @@ impl Draft<'_, '_> {
     pub(super) fn hold_for_approval(&mut self, call: &OpenCall, shows: ItemId) {
         let Some(tool) = self.manifest.tool(call.tool.as_str()) else { return };
         let tainted = self.run().tainted;
-        let Some(gate) = self.manifest.gates.iter().find(|gate| gate.holds(tool, tainted)) else { return };
+        let Some(gate) = self.manifest.gates.iter().find(|gate| gate.applies_to(tool, tainted)) else { return };
         let until = gate.until_ms.map(|ms| self.deadline(ms));
         let number = self.run().next_number;
         self.record(Event::Interrupted(Interrupt {
@@ -141,8 +141,15 @@ impl Draft<'_, '_> {
         Ok(())
     }
 
-    /// Closes an interrupt, and lets the call that it held start under a new deadline.
+    /// Closes an interrupt, and lets the call that it held start under a new deadline. If a budget was used up meanwhile the call gets an
+    /// error result instead: other calls of the iteration may be in progress, so that the run can't be held or ended here.
     fn release(&mut self, open: &Interrupt, call: CallNumber, verdict: Verdict, by: Option<Arc<str>>) {
+        if let Some(breach) = budget::before_calls(self.run(), &self.manifest.budgets, 0, 0, self.moment.now) {
+            self.resolve(open, verdict, by);
+            let (kind, limit) = (breach.kind.as_str(), breach.limit);
+            let text = format!("the budget of {limit} {kind} was used up before this call could be started");
+            return self.give_result(call, TaskStatus::Failed, "budget_used_up", &text);
+        }
         let tool = self.run().call(call).and_then(|open| self.manifest.tool(open.tool.as_str()));
         let deadline = self.deadline(tool.map_or(0, |tool| tool.deadline_ms));
         self.record(Event::Resolved { interrupt: open.number, call: open.call, verdict, by, deadline: Some(deadline), raised: None });

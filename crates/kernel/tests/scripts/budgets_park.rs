@@ -155,8 +155,8 @@ answer raise 2
         expect![[r#"
             entered -> leased, lap_started(1) [call_model 1] = running
             reply: look, pay -> replied(1 look, 2 pay), budget_breached(calls 2 of 1), interrupted(budget), interrupted(approval 2) +call 1 +call 2 = suspended, waits for 2 without deadline, held by budget
-            answer approve 2 -> resolved(approved until 60000) = suspended, waits for 2 without deadline, held by budget
-            answer raise 2 -> resolved(raised calls to 2), call_released(1 until 60000), call_released(2 until 60000) [start_tool 1, start_tool 2] = suspended, waits for 2 until 60000
+            answer approve 2 -> resolved(approved), reported(2 failed) = suspended, waits for 1 without deadline, held by budget
+            answer raise 2 -> resolved(raised calls to 2), call_released(1 until 60000) [start_tool 1] = suspended, waits for 1 until 60000
         "#]],
     );
 }

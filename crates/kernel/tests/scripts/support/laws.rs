@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use windlass_kernel::{
-    Answer, CallNumber, Cause, Decision, Effect, EffectClass, Event, HeadStatus, IgnoreReason, Input, ItemId, ItemKind, Origin, Route, Run,
+    CallNumber, Cause, Decision, Effect, EffectClass, Event, HeadStatus, IgnoreReason, Input, ItemId, ItemKind, Origin, Route, Run,
     Timestamp, Transition, Verdict, budget, fold, newly_outstanding, outstanding,
 };
 
@@ -215,10 +215,13 @@ fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, ma
     let opened: Vec<CallNumber> =
         run.calls().iter().filter(|call| call.call.0 > before.calls_used && !call.is_received()).map(|call| call.call).collect();
     let owed = newly_outstanding(before, run);
-    if matches!(input, Input::Answered(Answer { decision: Decision::Raise { .. }, .. })) && !owed.is_empty() {
+    let starts_anew = matches!(input, Input::InterruptTimedOut(_))
+        || matches!(input, Input::Answered(answer) if matches!(answer.decision, Decision::Approve | Decision::Release | Decision::Raise { .. }));
+    if starts_anew && !owed.is_empty() {
         let limits = budget::limits(run, &driver.manifest.budgets);
-        assert!(run.iteration <= limits.iterations, "a raised budget is high enough for the iteration");
-        assert!(limits.tokens.is_none_or(|limit| run.tokens() < limit), "a raised budget is high enough for the tokens");
+        assert!(limits.tokens.is_none_or(|limit| run.tokens() < limit), "a decision starts nothing once the tokens are used up");
+        let end = budget::wall_end(run, &driver.manifest.budgets);
+        assert!(end.is_none_or(|end| driver.now < end || end == Timestamp(i64::MAX)), "a decision starts nothing once the time is up");
     }
     if again || run.is_held() || (owed.is_empty() && opened.is_empty()) {
         return;
