@@ -287,7 +287,29 @@ fn matches_pattern(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::matches_pattern;
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_as_they_are_spelled() {
+        for reaction in [OnTimeout::Reject, OnTimeout::Approve, OnTimeout::End] {
+            assert_eq!(OnTimeout::parse(reaction.as_str()), Some(reaction));
+        }
+        for cause in Cause::ALL {
+            assert_eq!(Cause::parse(cause.as_str()), Some(cause));
+        }
+        for verdict in Verdict::ALL {
+            assert_eq!(Verdict::parse(verdict.as_str()), Some(verdict));
+        }
+        assert!(OnTimeout::parse("wait").is_none() && Cause::parse("mood").is_none() && Verdict::parse("").is_none());
+    }
+
+    #[test]
+    fn what_is_usual_takes_no_bytes() {
+        let stored = serde_json::to_string(&Interrupt::new(7, Cause::Panicked, None)).unwrap();
+        assert_eq!(stored, r#"{"n":7,"cause":"panicked"}"#);
+        let read: Interrupt = serde_json::from_str(&stored).unwrap();
+        assert_eq!(read, Interrupt::new(7, Cause::Panicked, None));
+    }
 
     #[test]
     fn a_star_stands_for_any_text() {

@@ -224,3 +224,118 @@ fn settled(call: &OpenCall) -> (CallNumber, CallUpdate) {
     };
     moved(call.call, status, None)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        apply::fold,
+        budget::{BudgetKind, RaisedBudget},
+        event::TaskStatus::Success,
+        ids::{BoxId, ToolName},
+        manifest::AfterExecution,
+        run::{BoxRange, Origin},
+    };
+
+    #[test]
+    fn a_status_is_read_back_as_it_is_spelled() {
+        for status in CallStatus::ALL {
+            assert_eq!(CallStatus::parse(status.as_str()), Some(*status));
+        }
+        assert_eq!(CallStatus::parse("done"), None);
+    }
+
+    fn call(number: u32, route: Route, effect: EffectClass) -> OpenCall {
+        OpenCall {
+            call: CallNumber(number),
+            tool: ToolName::from("tool"),
+            route,
+            effect,
+            after: AfterExecution::Suspend,
+            untrusted: false,
+            deadline: Timestamp(9),
+            progress: Progress::Open,
+        }
+    }
+
+    /// A run with a started read and write, a waiting read, and a read that has its result.
+    fn run() -> Run {
+        let range = BoxRange { id: BoxId(uuid::Uuid::nil()), length: 0 };
+        let accepted = Event::Accepted { origin: Origin::Turn, context: range, output: range, caller: None };
+        let calls = vec![
+            call(1, Route::InProcess, EffectClass::Read),
+            call(2, Route::InProcess, EffectClass::Write),
+            call(3, Route::External, EffectClass::Read),
+            call(4, Route::InProcess, EffectClass::Read),
+        ];
+        let made = Event::CallsInherited { at: Timestamp(1), calls };
+        let item = ItemId(uuid::Uuid::nil());
+        let reported = Event::Reported { call: CallNumber(4), status: Success, item, after: AfterExecution::Suspend };
+        fold([&accepted, &made, &reported]).unwrap()
+    }
+
+    fn held(run: &Run, cause: Cause, call: Option<CallNumber>) -> (Run, u64) {
+        let number = run.next_number;
+        let event = Event::Interrupted(Interrupt::new(number, cause, call));
+        (crate::apply::apply(Some(run.clone()), &event).unwrap(), number)
+    }
+
+    fn statuses(run: &Run, event: &Event) -> Vec<(u32, CallStatus)> {
+        let status = |(call, update): (CallNumber, CallUpdate)| match update {
+            CallUpdate::Moved { status, .. } => (call.0, status),
+            CallUpdate::Made { .. } => panic!("no call is made"),
+        };
+        call_updates(run, event).into_iter().map(status).collect()
+    }
+
+    fn resolved(interrupt: u64, verdict: Verdict, raised: Option<RaisedBudget>) -> Event {
+        Event::Resolved { interrupt, call: None, verdict, by: None, deadline: None, raised }
+    }
+
+    #[test]
+    fn only_reads_of_the_process_that_nothing_holds_are_started_again() {
+        let run = run();
+        assert_eq!(statuses(&run, &Event::OwnerChanged { lost: 0 }), [(1, CallStatus::Started)]);
+        let (one_held, _) = held(&run, Cause::UnknownOutcome, Some(CallNumber(1)));
+        assert_eq!(statuses(&one_held, &Event::OwnerChanged { lost: 0 }), []);
+        let (all_held, number) = held(&run, Cause::Panicked, None);
+        assert_eq!(statuses(&all_held, &Event::OwnerChanged { lost: 0 }), [], "a held run restarts nothing");
+        assert_eq!(statuses(&all_held, &resolved(number, Verdict::Resumed, None)), [(1, CallStatus::Started)]);
+    }
+
+    #[test]
+    fn calls_that_wait_for_a_budget_are_parked_and_released_one_by_one() {
+        let run = run();
+        let waits = Event::Interrupted(Interrupt::new(run.next_number, Cause::Budget, None));
+        assert_eq!(statuses(&run, &waits), [(1, CallStatus::Parked), (2, CallStatus::Parked), (3, CallStatus::Parked)]);
+        let (waiting, number) = held(&run, Cause::Budget, None);
+        let raised = RaisedBudget { kind: BudgetKind::Calls, limit: 9, waited_ms: 0 };
+        assert_eq!(statuses(&waiting, &resolved(number, Verdict::Raised, Some(raised))), []);
+        for (call, status) in [(1, CallStatus::Started), (2, CallStatus::Started), (3, CallStatus::Waiting)] {
+            let released = Event::CallReleased { call: CallNumber(call), deadline: Timestamp(20) };
+            let update = CallUpdate::Moved { status, result: None, deadline: Some(Timestamp(20)) };
+            assert_eq!(call_updates(&waiting, &released), [(CallNumber(call), update)]);
+        }
+    }
+
+    #[test]
+    fn the_end_of_an_iteration_applies_results_and_drops_the_rest() {
+        let ended = Event::Ended { status: Success, reason: crate::event::EndReason::Answered };
+        let (dropped, applied) = (CallStatus::Dropped, CallStatus::Applied);
+        assert_eq!(statuses(&run(), &ended), [(1, dropped), (2, dropped), (3, dropped), (4, applied)]);
+    }
+
+    #[test]
+    fn an_interrupt_is_closed_by_its_answer_by_a_late_result_and_by_the_end() {
+        let (run, number) = held(&run(), Cause::UnknownOutcome, Some(CallNumber(2)));
+        let closed = |verdict| [InterruptUpdate::Closed { interrupt: number, verdict, by: None }];
+        let item = ItemId(uuid::Uuid::nil());
+        let late = Event::Reported { call: CallNumber(2), status: Success, item, after: AfterExecution::Suspend };
+        assert_eq!(interrupt_updates(&run, &late), closed(Verdict::Reported));
+        let ended = Event::Ended { status: Success, reason: crate::event::EndReason::Answered };
+        assert_eq!(interrupt_updates(&run, &ended), closed(Verdict::Stopped));
+        assert_eq!(interrupt_updates(&run, &resolved(number, Verdict::Released, None)), closed(Verdict::Released));
+        let other = Event::Reported { call: CallNumber(1), status: Success, item, after: AfterExecution::Suspend };
+        assert_eq!(interrupt_updates(&run, &other), []);
+    }
+}

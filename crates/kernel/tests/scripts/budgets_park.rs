@@ -160,3 +160,22 @@ answer raise 2
         "#]],
     );
 }
+
+#[test]
+fn text_that_was_streamed_stays_open_while_the_next_attempt_waits_for_a_budget() {
+    check(
+        "budgets: 100 tokens\nbudgets_park: yes",
+        "
+entered
+failed cut retry 5 using 60+60 saying half
+answer raise 500
+failed cut never saying half
+",
+        expect![[r#"
+            entered -> leased, lap_started(1) [call_model 1] = running
+            failed cut retry 5 using 60+60 saying half -> attempt_failed(cut), budget_breached(tokens 120 of 100), interrupted(budget) = suspended, held by budget
+            answer raise 500 -> resolved(raised tokens to 500) [call_model 1 try 2 at 5] = running
+            failed cut never saying half -> cut(ends), attempt_failed(cut), ended(failed model_failed cut) +thought "half" +deliverable {"text":"the model could not be called: cut it was"} = idle
+        "#]],
+    );
+}
