@@ -52,6 +52,14 @@ async fn report(dev: &Dev, agent: &str, call: &Value) {
     post(dev, &format!("/v1/agents/{agent}/report"), body).await;
 }
 
+/// A run that gets the result of its only iteration and would need another.
+async fn passes_its_budget(dev: &Dev) -> String {
+    let taken = post(dev, "/v1/agents/thrifty/enqueue", json!({ "input": "call note" })).await;
+    let call = claim(dev, "note").await;
+    report(dev, "thrifty", &call).await;
+    taken["run_id"].as_str().expect("a run").to_owned()
+}
+
 #[tokio::test]
 async fn s_11_an_approval_is_given_between_two_kills_and_the_call_starts_once() {
     let folder = TempDir::new().expect("a folder");
@@ -92,10 +100,7 @@ async fn a_used_up_budget_is_raised_and_the_run_continues() {
     let folder = folder.path();
     std::fs::write(folder.join("windlass.yaml"), CONFIG).expect("a configuration");
     let dev = Dev::start(folder);
-    let taken = post(&dev, "/v1/agents/thrifty/enqueue", json!({ "input": "call note" })).await;
-    let id = taken["run_id"].as_str().expect("a run").to_owned();
-    let call = claim(&dev, "note").await;
-    report(&dev, "thrifty", &call).await;
+    let id = passes_its_budget(&dev).await;
     let budget = waiting(folder).await["budget"].clone();
     assert_eq!(budget, json!({ "kind": "iterations", "limit": 1, "used": 2, "limit_min": 2 }));
     drop(dev);
@@ -118,10 +123,7 @@ async fn a_run_that_waits_for_a_budget_ends_as_it_would_have_ended() {
     let folder = folder.path();
     std::fs::write(folder.join("windlass.yaml"), CONFIG).expect("a configuration");
     let dev = Dev::start(folder);
-    let taken = post(&dev, "/v1/agents/thrifty/enqueue", json!({ "input": "call note" })).await;
-    let id = taken["run_id"].as_str().expect("a run").to_owned();
-    let call = claim(&dev, "note").await;
-    report(&dev, "thrifty", &call).await;
+    let id = passes_its_budget(&dev).await;
     waiting(folder).await;
     assert_eq!(run(folder, &["end", "1"]).2, Some(0));
     let run = ended(folder, &id).await;
