@@ -82,6 +82,10 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
         Event::CallReleased { call, deadline } => release(run, *call, *deadline),
         Event::Parked { reason } => hold(run, reason.cause(), None),
         Event::Unparked => end_hold(run, None),
+        Event::Steered { item } => {
+            run.steering.push(*item);
+            run.steered += 1;
+        }
         Event::OwnerChanged { lost } => {
             run.takeovers += 1;
             run.lost = run.lost.saturating_add(*lost);
@@ -91,7 +95,8 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
 }
 
 fn start_iteration(run: &mut Run, iteration: u32, purpose: Purpose, at: Timestamp) {
-    run.output.length += run.calls().len() as u32;
+    run.output.length += (run.calls().len() + run.steering.len()) as u32;
+    run.steering.clear();
     run.iteration = iteration;
     run.started_at.get_or_insert(at);
     run.phase = Phase::Thinking { purpose, attempt: 1, not_before: None };
@@ -119,10 +124,11 @@ fn ask_again(run: &mut Run, at: Option<Timestamp>) {
     }
 }
 
-/// Results that have arrived are appended before the deliverable.
+/// Results that have arrived and instructions that no model call has read are appended before the deliverable.
 fn end(run: &mut Run, status: TaskStatus, reason: EndReason) {
     let received = run.calls().iter().filter(|call| call.is_received()).count();
-    run.output.length += received as u32 + 1;
+    run.output.length += (received + run.steering.len()) as u32 + 1;
+    run.steering.clear();
     run.interrupts.clear();
     run.phase = Phase::Ended { status, reason };
 }
@@ -201,6 +207,8 @@ fn begin(event: &Event) -> Option<Run> {
         interrupts: Vec::new(),
         raised: RaisedLimits::default(),
         tainted: false,
+        steering: Vec::new(),
+        steered: 0,
     })
 }
 

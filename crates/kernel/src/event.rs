@@ -240,6 +240,11 @@ pub enum Event {
         /// Why the input changed nothing.
         reason: IgnoreReason,
     },
+    /// An instruction for the active run arrived. The next iteration begins with it; until then it is in no box.
+    Steered {
+        /// The instruction.
+        item: ItemId,
+    },
     /// Continuing would have exceeded a budget.
     BudgetBreached {
         /// The budget, its limit and what was observed.
@@ -282,6 +287,7 @@ impl Event {
             Event::Unparked => "unparked",
             Event::OwnerChanged { .. } => "taken_over",
             Event::Ignored { .. } => "ignored",
+            Event::Steered { .. } => "steered",
             Event::BudgetBreached { .. } => "budget_breached",
             Event::Ended { .. } => "ended",
         }
@@ -396,6 +402,8 @@ pub enum InputKind {
     Answer,
     /// The deadline of an interrupt passed.
     InterruptTimeout,
+    /// An instruction for the active run.
+    Steer,
 }
 
 /// Why an input changed nothing.
@@ -422,4 +430,8 @@ pub enum IgnoreReason {
     RaisedTooLittle,
     /// The call is held and was never started.
     Held,
+    /// The run asks no model again, so that nothing would read the instruction.
+    NotSteerable,
+    /// Too many instructions wait for the next iteration already.
+    TooManyInstructions,
 }

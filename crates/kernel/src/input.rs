@@ -62,6 +62,8 @@ pub enum Input {
     Answered(Answer),
     /// The deadline of the interrupt with this number passed.
     InterruptTimedOut(u64),
+    /// A client gave the active run another instruction, which is stored already.
+    Steered(ItemId),
 }
 
 impl Input {
@@ -87,6 +89,7 @@ impl Input {
             Input::Panicked => InputKind::Panicked,
             Input::Answered(_) => InputKind::Answer,
             Input::InterruptTimedOut(_) => InputKind::InterruptTimeout,
+            Input::Steered(_) => InputKind::Steer,
         }
     }
 
@@ -105,7 +108,8 @@ impl Input {
             | Input::OwnerChanged(_)
             | Input::Panicked
             | Input::Answered(_)
-            | Input::InterruptTimedOut(_) => None,
+            | Input::InterruptTimedOut(_)
+            | Input::Steered(_) => None,
         }
     }
 }

@@ -147,6 +147,7 @@ pub fn interrupt_updates(before: &Run, event: &Event) -> Vec<InterruptUpdate> {
         | Event::Unparked
         | Event::OwnerChanged { .. }
         | Event::Ignored { .. }
+        | Event::Steered { .. }
         | Event::BudgetBreached { .. } => Vec::new(),
     }
 }
@@ -188,6 +189,7 @@ pub fn call_updates(before: &Run, event: &Event) -> Vec<(CallNumber, CallUpdate)
         | Event::Approved { .. }
         | Event::Parked { .. }
         | Event::Ignored { .. }
+        | Event::Steered { .. }
         | Event::BudgetBreached { .. } => Vec::new(),
     }
 }

@@ -48,5 +48,5 @@ pub use manifest::{
 };
 pub use outstanding::{Effect, newly_outstanding, outstanding};
 pub use run::{BoxRange, HeadStatus, ModelCallId, OpenCall, Origin, ParkReason, Phase, Progress, Purpose, Run};
-pub use step::{Moment, TAKEOVERS_MAX, Transition, step};
+pub use step::{Moment, TAKEOVERS_MAX, Transition, check_steering, step};
 pub use submit::{SUBMIT_RESULT, tool_schema as submit_result_schema};

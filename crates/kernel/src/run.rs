@@ -61,6 +61,12 @@ pub struct Run {
     /// Whether the run has read a result of a tool that is not trusted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub tainted: bool,
+    /// Instructions that arrived while the run was active and that no model call has read. The next iteration starts with them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steering: Vec<ItemId>,
+    /// The number of such instructions that the run has got so far.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub steered: u32,
 }
 
 pub(crate) fn is_false(flag: &bool) -> bool {

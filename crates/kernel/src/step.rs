@@ -22,6 +22,8 @@
 //!   A decision of a person, the deadline of the interrupt or a stop ends the condition.
 //! - *Compacting*: the outstanding model call asks for a summary of what the model would read. The run then continues from the summary.
 //!
+//! An instruction that a client gives the active run (steering) waits in the state until the next iteration, which begins with it.
+//!
 //! A takeover (another process owns the run after its owner was lost) keeps the phase, unless the tokens of the lost model call exceed a
 //! budget. It holds the writes that the lost owner may have started; everything else that is outstanding starts again.
 
@@ -30,8 +32,10 @@ mod compaction;
 mod held;
 mod lost;
 mod reply;
+mod steering;
 
 use self::lost::AfterCut;
+pub use self::steering::check_steering;
 use crate::{
     apply::apply_to,
     budget::{self, Spent},
@@ -106,6 +110,7 @@ pub fn step(run: &Run, manifest: &Manifest, input: Input, moment: &mut Moment<'_
             Err(IgnoreReason::OutOfPhase)
         }
         (_, Input::Heartbeat) => draft.heartbeat(),
+        (_, Input::Steered(item)) => draft.steered(item),
         (Phase::Thinking { .. }, Input::Cut { streamed, spent }) => draft.cut_off(streamed, spent),
         (Phase::Thinking { .. }, Input::Reasoned { reasoning, chunks }) => draft.reasoned(reasoning, chunks),
         (Phase::Thinking { .. }, Input::Replied(reply)) => draft.replied(reply),
@@ -246,6 +251,7 @@ impl<'a, 'm> Draft<'a, 'm> {
             Some(breach) => self.breach(breach),
             None => {
                 self.append_results();
+                self.append_steering();
                 let iteration = self.run().iteration + 1;
                 self.record(Event::IterationStarted { iteration, purpose: self.purpose(), at: self.moment.now });
             }
@@ -274,6 +280,7 @@ impl<'a, 'm> Draft<'a, 'm> {
         match self.policy.replied(self.run(), self.manifest, &reply) {
             Move::Act(planned) => self.act(reply, planned),
             Move::Remind(text) => self.remind(reply, text),
+            Move::Finish(ending) if self.must_read_on(&ending, reply.spent()) => self.read_on(reply),
             Move::Finish(ending) => self.finish_with_reply(reply, ending),
         }
         Ok(())
@@ -447,6 +454,7 @@ impl<'a, 'm> Draft<'a, 'm> {
 
     fn end(&mut self, Ending { status, reason, deliverable }: Ending) {
         self.append_results();
+        self.append_steering();
         let content = match deliverable {
             Delivery::Text(text) => content::deliverable_text(text),
             Delivery::Encoded(content) => content,

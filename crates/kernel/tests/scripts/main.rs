@@ -24,4 +24,5 @@ mod parked;
 mod random_runs;
 mod reasoning;
 mod refused_calls;
+mod steering;
 mod submit_result;

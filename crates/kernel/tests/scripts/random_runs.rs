@@ -229,6 +229,7 @@ fn any_input() -> impl Strategy<Value = ScriptedInput> {
         1 => Just(ScriptedInput::Failed { code: "gone".into(), retry_ms: None, spent: Spent::default(), streamed: Some("half a".into()) }),
         1 => any_lost_tokens().prop_map(|lost| ScriptedInput::Cut { text: "half a word".into(), lost }),
         1 => Just(ScriptedInput::Quiet),
+        2 => Just(ScriptedInput::Steer),
         1 => Just(ScriptedInput::Reasoned("hm".into())),
         1 => prop::collection::vec(any_wanted(), 0..4).prop_map(|calls| ScriptedInput::Thoughtful {
             before: "hm".into(),

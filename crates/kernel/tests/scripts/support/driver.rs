@@ -126,6 +126,13 @@ impl Driver {
                 Input::Answered(Answer { interrupt, shows: Some(item_id(u128::MAX)), by: None, decision: Decision::Approve })
             }
             ScriptedInput::Reject { call, comment } => self.answer(Some(call), None, Decision::Reject { comment }),
+            ScriptedInput::Steer => {
+                self.fresh += 1;
+                let item = item_id(self.fresh);
+                self.kinds.insert(item, ItemKind::Instruction);
+                name(item, "instruction".to_owned());
+                Input::Steered(item)
+            }
             ScriptedInput::InterruptTimeout(call) => Input::InterruptTimedOut(self.number_of(Some(call))),
         }
     }

@@ -121,6 +121,7 @@ fn iterations_count_one_by_one(before: &Run, made: &Transition) {
             | Event::Unparked
             | Event::OwnerChanged { .. }
             | Event::Ignored { .. }
+            | Event::Steered { .. }
             | Event::BudgetBreached { .. }
             | Event::Ended { .. } => {}
         }
@@ -152,6 +153,7 @@ fn calls_are_numbered_densely(before: &Run, made: &Transition) {
         | Event::Unparked
         | Event::OwnerChanged { .. }
         | Event::Ignored { .. }
+        | Event::Steered { .. }
         | Event::BudgetBreached { .. }
         | Event::Ended { .. } => Vec::new(),
     };

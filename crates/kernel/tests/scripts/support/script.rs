@@ -17,6 +17,7 @@
 //! stop because                              a request to stop the run
 //! taken over                                the owner was lost
 //! panicked
+//! steer                                     a client gives the run another instruction
 //! answer record 1 success                   a person decides: also release 1, tell 1, resume, end, raise 9, approve 1 by ann,
 //!                                           approve 1 unseen, reject 1 why; timeout 1 is the end of the wait
 //! at 1000                                   sets the clock
@@ -70,6 +71,7 @@ pub enum ScriptedInput {
     EndByAnswer,
     Raise(u64),
     InterruptTimeout(CallNumber),
+    Steer,
 }
 
 /// A call as a script writes it.
@@ -113,6 +115,7 @@ pub fn parse(line: &str) -> Line {
             let (body, streamed) = split_streamed(rest);
             Line::Happens(ScriptedInput::TakenOver { lost: split_lost(body).1, streamed })
         }
+        "steer" => Line::Happens(ScriptedInput::Steer),
         "panicked" => Line::Happens(ScriptedInput::Panicked),
         "answer" => Line::Happens(decision(&parts)),
         other => panic!("unknown line {other:?}"),

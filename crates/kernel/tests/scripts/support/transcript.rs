@@ -104,7 +104,9 @@ pub fn answer(question: Question, driver: &Driver) -> String {
 fn event(event: &Event) -> String {
     let detail = match event {
         Event::Reasoned { chunks, .. } => format!("after {} signs", chunks.0.len()),
-        Event::Leased | Event::Heartbeat | Event::Unparked | Event::OwnerChanged { .. } => return event.kind().to_owned(),
+        Event::Leased | Event::Heartbeat | Event::Unparked | Event::OwnerChanged { .. } | Event::Steered { .. } => {
+            return event.kind().to_owned();
+        }
         Event::Accepted { origin, .. } => spell(origin),
         Event::IterationStarted { iteration, .. } | Event::Compacting { iteration } | Event::Compacted { iteration, .. } => {
             iteration.to_string()
