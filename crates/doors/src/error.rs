@@ -165,6 +165,11 @@ impl From<EngineError> for ApiError {
             EngineError::AlreadyApproved => Self::conflict("already_approved", message),
             EngineError::CallHeld => Self::conflict("call_held", message),
             EngineError::NotQuarantined => Self::conflict("not_quarantined", message),
+            EngineError::NotActive => Self::conflict("not_active", message),
+            EngineError::NotSteerable => Self::conflict("not_steerable", message),
+            EngineError::TooManyInstructions => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_instructions", message).retry_after(FULL_RETRY_S)
+            }
             EngineError::EpochAhead => Self::conflict("epoch_ahead", message),
             EngineError::AgentFull => Self::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message).retry_after(FULL_RETRY_S),
             EngineError::TenantFull => Self::new(StatusCode::TOO_MANY_REQUESTS, "tenant_full", message).retry_after(FULL_RETRY_S),

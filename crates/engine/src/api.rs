@@ -115,6 +115,21 @@ pub enum Stopped {
     Before,
 }
 
+/// A request to give the active run another instruction.
+#[derive(Clone, Debug)]
+pub struct Steer {
+    /// The agent of the run, by its name or the key of its head.
+    pub agent: AgentKey,
+    /// The active run.
+    pub run: RunId,
+    /// The instruction.
+    pub input: (ItemKind, Bytes),
+    /// Who sent the request, for the record.
+    pub source: Option<String>,
+    /// The same request under the same key gets the same answer.
+    pub key: Option<RequestKey>,
+}
+
 /// A person's answer to an interrupt.
 #[derive(Clone, Debug)]
 pub struct AnswerInterrupt {
@@ -309,6 +324,15 @@ pub enum EngineError {
     /// The agent is not quarantined for this run.
     #[error("the agent is not quarantined for this turn; a turn that can be read is stopped")]
     NotQuarantined,
+    /// The run is queued or has ended, so that it takes no instructions.
+    #[error("this turn is not active, so that it takes no instructions; enqueue a new turn")]
+    NotActive,
+    /// The run asks no model again.
+    #[error("this turn asks no model again, so that nothing would read the instruction")]
+    NotSteerable,
+    /// Too many instructions wait for the next iteration.
+    #[error("too many instructions wait for the next iteration of this turn; try again when it has read them")]
+    TooManyInstructions,
     /// The run never had that epoch.
     #[error("the turn has no such epoch yet")]
     EpochAhead,

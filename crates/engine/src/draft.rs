@@ -185,6 +185,7 @@ fn kind_of(events: &[Event]) -> CommitKind {
             | Event::ActionStarted { .. }
             | Event::LeaseEnded { .. }
             | Event::Ignored { .. }
+            | Event::Steered { .. }
             | Event::BudgetBreached { .. } => CommitKind::Note,
         };
         strongest(Some(kind), own).unwrap_or(own)

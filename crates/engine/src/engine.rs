@@ -444,14 +444,14 @@ impl Engine {
     }
 
     /// The run, if `agent` is the name of its agent or the key of its head.
-    async fn run_of(&self, agent: &AgentKey, run: RunId) -> Result<RunView, EngineError> {
+    pub(crate) async fn run_of(&self, agent: &AgentKey, run: RunId) -> Result<RunView, EngineError> {
         let view = self.inner.views.run(&agent.tenant, run).await?;
         let is_its = |view: &RunView| view.agent == *agent || view.agent_name.as_ref() == Some(&agent.agent);
         view.filter(is_its).ok_or(EngineError::UnknownRun)
     }
 
     /// Sends a message that must be answered even if all workers are in use, because a person waits.
-    async fn ask<T>(&self, agent: &AgentKey, message: impl FnOnce(Answer<T>) -> WorkerMessage) -> Result<T, EngineError> {
+    pub(crate) async fn ask<T>(&self, agent: &AgentKey, message: impl FnOnce(Answer<T>) -> WorkerMessage) -> Result<T, EngineError> {
         let (answer, answered) = oneshot::channel();
         if let Some(mailbox) = self.inner.mailbox(agent, usize::MAX) {
             mailbox.send(message(answer)).await;

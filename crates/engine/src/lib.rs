@@ -35,6 +35,7 @@ mod respond;
 mod retention;
 mod roster;
 mod settings;
+mod steering;
 mod stored;
 mod stream_buffer;
 mod submit;
@@ -51,7 +52,7 @@ mod worker_message;
 mod workers;
 
 pub use api::{
-    Abandon, Action, AnswerAction, AnswerInterrupt, AnswerTarget, Answered, EngineError, Enqueue, Enqueued, Reported, Stop, Stopped,
+    Abandon, Action, AnswerAction, AnswerInterrupt, AnswerTarget, Answered, EngineError, Enqueue, Enqueued, Reported, Steer, Stop, Stopped,
     ToolResult,
 };
 pub use compaction::KEPT_BYTES_MAX;

@@ -76,6 +76,7 @@ impl Projection<'_> {
             | Event::Unparked
             | Event::OwnerChanged { .. }
             | Event::Ignored { .. }
+            | Event::Steered { .. }
             | Event::BudgetBreached { .. } => {}
         }
     }

@@ -118,5 +118,6 @@ fn primitive_and_phase(kind: MessageKind) -> (&'static str, &'static str) {
         MessageKind::ToolResult | MessageKind::Timeout => ("report", "response"),
         MessageKind::Stop => ("stop", "request"),
         MessageKind::Answer => ("answer", "response"),
+        MessageKind::Steer => ("steer", "request"),
     }
 }

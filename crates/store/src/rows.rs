@@ -224,7 +224,7 @@ pub struct MessageRow {
 pub fn begins_run(kind: MessageKind) -> bool {
     match kind {
         MessageKind::Turn | MessageKind::UiAction => true,
-        MessageKind::ToolResult | MessageKind::Timeout | MessageKind::Stop | MessageKind::Answer => false,
+        MessageKind::ToolResult | MessageKind::Timeout | MessageKind::Stop | MessageKind::Answer | MessageKind::Steer => false,
     }
 }
 
@@ -232,7 +232,7 @@ pub fn begins_run(kind: MessageKind) -> bool {
 pub fn is_report(kind: MessageKind) -> bool {
     match kind {
         MessageKind::ToolResult | MessageKind::Timeout => true,
-        MessageKind::Turn | MessageKind::UiAction | MessageKind::Stop | MessageKind::Answer => false,
+        MessageKind::Turn | MessageKind::UiAction | MessageKind::Stop | MessageKind::Answer | MessageKind::Steer => false,
     }
 }
 

@@ -127,6 +127,9 @@ pub(super) fn object(projection: &Projection) -> Value {
         let id = |open: &Interrupt| InterruptId { run: projection.id, number: open.number }.to_string();
         windlass["interrupts"] = interrupts.iter().map(id).collect();
     }
+    if let Some(steered) = projection.run.as_ref().map(|run| run.steered).filter(|steered| *steered > 0) {
+        windlass["steered"] = steered.into();
+    }
     if !projection.note.ignored_tools.is_empty() {
         windlass["ignored_tools"] = json!(projection.note.ignored_tools);
     }

@@ -184,6 +184,7 @@ impl Projection {
             | Event::LeaseEnded { .. }
             | Event::OwnerChanged { .. }
             | Event::Ignored { .. }
+            | Event::Steered { .. }
             | Event::BudgetBreached { .. } => {}
         }
     }

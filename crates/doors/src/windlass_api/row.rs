@@ -52,7 +52,7 @@ fn door(view: &RunView) -> Option<&'static str> {
     match view.kind {
         // A response always has a note of its API until it is erased, and erased responses are in no list.
         MessageKind::Turn | MessageKind::UiAction => Some("agents"),
-        MessageKind::ToolResult | MessageKind::Timeout | MessageKind::Stop | MessageKind::Answer => None,
+        MessageKind::ToolResult | MessageKind::Timeout | MessageKind::Stop | MessageKind::Answer | MessageKind::Steer => None,
     }
 }
 

@@ -273,6 +273,7 @@ impl ActiveRun {
             | WorkerMessage::Enqueue(..)
             | WorkerMessage::Report(..)
             | WorkerMessage::Stop(..)
+            | WorkerMessage::Steer(..)
             | WorkerMessage::AnswerInterrupt(..)
             | WorkerMessage::Heartbeat(..)
             | WorkerMessage::Reasoned(_) => {}

@@ -147,11 +147,11 @@ impl Worker {
                 draft.raise_epoch = true;
                 Input::Stopped { reason: message.reason.clone().unwrap_or_default(), streamed: self.active.streamed_text() }
             }
+            (MessageKind::Steer, _, Some(item)) => Input::Steered(item),
             // Turn messages are leased to a run, not applied to one. The other kinds are consumed in the commit that records them, so
             // they never wait.
-            (MessageKind::Turn | MessageKind::UiAction | MessageKind::Answer | MessageKind::ToolResult | MessageKind::Timeout, _, _) => {
-                return;
-            }
+            (MessageKind::Turn | MessageKind::UiAction | MessageKind::Answer, _, _)
+            | (MessageKind::ToolResult | MessageKind::Timeout | MessageKind::Steer, _, _) => return,
         };
         draft.consumed.push(message.id);
         draft.step(&run.manifest, input, now, self.inner.ids.as_ref());

@@ -47,6 +47,7 @@ impl Worker {
                 | Event::Parked { .. }
                 | Event::Unparked
                 | Event::Ignored { .. }
+                | Event::Steered { .. }
                 | Event::BudgetBreached { .. } => {}
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use windlass_kernel::{
     Decision, Failure, FailureCause, FailureCode, Input, ItemId, ItemKind, NewItem, Phase, Report, ReportCause, RunId, Spent, StreamedText,
-    TaskStatus, Tenant, Timestamp, parameters::Parameters,
+    TaskStatus, Tenant, Timestamp, check_steering, parameters::Parameters,
 };
 use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry};
 
@@ -15,7 +15,8 @@ use crate::{
     engine::Inner,
     failover::ModelChoice,
     mailbox::result_content,
-    worker_message::{EffectError, ModelDone, Reasoned, ToolDone, WorkerMessage},
+    steering::steering_message,
+    worker_message::{EffectError, ModelDone, Reasoned, Steering, ToolDone, WorkerMessage},
 };
 
 /// A message that waits to be part of a commit, and its progress.
@@ -33,6 +34,8 @@ pub(super) enum Reply {
     Committed(Option<MessageId>),
     /// The report was recorded outside the active run's commit, now or before.
     Reported(Reported),
+    /// The instruction was stored for the owner of the run, in this inbox row.
+    Recorded(MessageId),
     /// The same request was answered before, under its key.
     Answered(KeptAnswer),
     /// The run had ended before, or was ended while it was queued.
@@ -65,6 +68,7 @@ impl PendingMessage {
                 WorkerMessage::CheckStore
                 | WorkerMessage::Enqueue(..)
                 | WorkerMessage::Report(..)
+                | WorkerMessage::Steer(..)
                 | WorkerMessage::AnswerInterrupt(..)
                 | WorkerMessage::Heartbeat(..)
                 | WorkerMessage::Reasoned(_)
@@ -84,6 +88,7 @@ impl PendingMessage {
                 | WorkerMessage::Enqueue(..)
                 | WorkerMessage::Report(..)
                 | WorkerMessage::Stop(..)
+                | WorkerMessage::Steer(..)
                 | WorkerMessage::AnswerInterrupt(..)
                 | WorkerMessage::Heartbeat(..)
                 | WorkerMessage::Reasoned(_),
@@ -102,6 +107,7 @@ impl PendingMessage {
         match self.message.as_ref()? {
             WorkerMessage::Report(result, _) => result.key.as_ref(),
             WorkerMessage::Stop(stop, _) => stop.key.as_ref(),
+            WorkerMessage::Steer(steering, _) => steering.key.as_ref(),
             WorkerMessage::AnswerInterrupt(answer, _) => answer.key.as_ref(),
             WorkerMessage::CheckStore
             | WorkerMessage::Enqueue(..)
@@ -156,6 +162,7 @@ impl PendingMessage {
             WorkerMessage::ToolDone(done) => drafting.tool(done),
             WorkerMessage::Report(result, _) => drafting.report(result),
             WorkerMessage::Stop(stop, _) => drafting.stop(stop),
+            WorkerMessage::Steer(steering, _) => drafting.steer(steering),
             WorkerMessage::AnswerInterrupt(answer, _) => drafting.answer_interrupt(answer),
             WorkerMessage::Heartbeat(run, events) => drafting.heartbeat(*run, *events),
             WorkerMessage::CheckStore | WorkerMessage::Enqueue(..) => false,
@@ -176,7 +183,7 @@ impl PendingMessage {
                         kept.message.map(|message| Reported { message, is_duplicate: false }).ok_or(EngineError::Internal)
                     }
                     Reply::Refused(error) => Err(error),
-                    Reply::Committed(None) | Reply::Stopped(_) => Err(EngineError::Internal),
+                    Reply::Committed(None) | Reply::Stopped(_) | Reply::Recorded(_) => Err(EngineError::Internal),
                 });
             }
             Some(WorkerMessage::Stop(_, answer)) => {
@@ -184,7 +191,15 @@ impl PendingMessage {
                     Reply::Committed(_) | Reply::Answered(_) => Ok(Stopped::Now),
                     Reply::Stopped(stopped) => Ok(stopped),
                     Reply::Refused(error) => Err(error),
-                    Reply::Reported(_) => Err(EngineError::Internal),
+                    Reply::Reported(_) | Reply::Recorded(_) => Err(EngineError::Internal),
+                });
+            }
+            Some(WorkerMessage::Steer(_, answer)) => {
+                let _ = answer.send(match reply {
+                    Reply::Committed(Some(message)) | Reply::Recorded(message) => Ok(message),
+                    Reply::Answered(kept) => kept.message.ok_or(EngineError::Internal),
+                    Reply::Refused(error) => Err(error),
+                    Reply::Committed(None) | Reply::Reported(_) | Reply::Stopped(_) => Err(EngineError::Internal),
                 });
             }
             Some(WorkerMessage::AnswerInterrupt(_, answer)) => {
@@ -192,7 +207,7 @@ impl PendingMessage {
                     Reply::Committed(_) => self.answered.ok_or(EngineError::Internal),
                     Reply::Answered(_) => Ok(Answered { number: None, remaining: 0 }),
                     Reply::Refused(error) => Err(error),
-                    Reply::Reported(_) | Reply::Stopped(_) => Err(EngineError::Internal),
+                    Reply::Reported(_) | Reply::Recorded(_) | Reply::Stopped(_) => Err(EngineError::Internal),
                 });
             }
             Some(WorkerMessage::Reasoned(reasoned)) => drop(reasoned.done.send(())),
@@ -383,6 +398,16 @@ impl Drafting<'_> {
         self.draft.raise_epoch = true;
         self.message(stop_message(stop));
         self.step(Input::Stopped { reason: stop.reason.clone(), streamed: self.streamed.clone() })
+    }
+
+    /// Stores an instruction as an item and an inbox row, and gives it to the run in the same commit.
+    fn steer(&mut self, steering: &Steering) -> bool {
+        if steering.run != self.run || check_steering(&self.draft.run, self.manifest).is_err() {
+            return false;
+        }
+        self.draft.items.push(steering.item.clone());
+        self.message(steering_message(steering));
+        self.step(Input::Steered(steering.item.id))
     }
 
     fn answer_interrupt(&mut self, answer: &AnswerInterrupt) -> bool {
