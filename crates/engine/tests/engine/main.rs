@@ -19,6 +19,7 @@ mod provider;
 mod repeats;
 mod requests;
 mod retention;
+mod steering;
 mod stop;
 mod store_faults;
 mod support;

@@ -410,6 +410,7 @@ fn judge(seen: &mut Seen, stored: &Run, event: &Event) {
         | Event::CallParked { .. }
         | Event::Parked { .. }
         | Event::Unparked
+        | Event::Steered { .. }
         | Event::Ignored { .. } => {}
     }
 }

@@ -249,6 +249,7 @@ impl Track {
             | Event::CallReleased { .. }
             | Event::Parked { .. }
             | Event::Unparked
+            | Event::Steered { .. }
             | Event::Ignored { .. }
             | Event::Ended { .. } => {}
         }
