@@ -71,11 +71,16 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             set_progress(run, *call, Progress::Received { item: *item, status: *status, after: *after });
             // A result that arrives after all answers the question what became of the call.
             run.interrupts.retain(|interrupt| interrupt.call != Some(*call));
+            stop_waiting(run);
         }
-        Event::Interrupted(interrupt) => run.interrupts.push(interrupt.clone()),
+        Event::Interrupted(interrupt) => {
+            run.waiting_since = run.waiting_since.or(interrupt.at);
+            run.interrupts.push(interrupt.clone());
+        }
         Event::Approved { interrupt, by } => approve(run, *interrupt, by),
-        Event::Resolved { interrupt, deadline, raised, .. } => {
+        Event::Resolved { interrupt, deadline, raised, waited_ms, .. } => {
             raised.iter().for_each(|raised| run.raised.raise(*raised));
+            run.raised.wait(*waited_ms);
             resolve(run, *interrupt, *deadline);
         }
         Event::CallParked { call } => hold(run, Cause::UnknownOutcome, Some(*call)),
@@ -130,6 +135,7 @@ fn end(run: &mut Run, status: TaskStatus, reason: EndReason) {
     run.output.length += (received + run.steering.len()) as u32 + 1;
     run.steering.clear();
     run.interrupts.clear();
+    run.waiting_since = None;
     run.phase = Phase::Ended { status, reason };
 }
 
@@ -169,6 +175,7 @@ fn release(run: &mut Run, call: CallNumber, deadline: Timestamp) {
 fn resolve(run: &mut Run, number: u64, deadline: Option<Timestamp>) {
     let Some(index) = run.interrupts.iter().position(|open| open.number == number) else { return };
     let closed = run.interrupts.remove(index);
+    stop_waiting(run);
     match closed.call {
         None => run.takeovers = 0,
         Some(call) => {
@@ -176,6 +183,13 @@ fn resolve(run: &mut Run, number: u64, deadline: Option<Timestamp>) {
                 open.deadline = deadline;
             }
         }
+    }
+}
+
+/// Ends the wait for people, if nothing waits for one any more.
+fn stop_waiting(run: &mut Run) {
+    if run.interrupts.is_empty() {
+        run.waiting_since = None;
     }
 }
 
@@ -205,6 +219,7 @@ fn begin(event: &Event) -> Option<Run> {
         compacting: 0,
         compacted_in: 0,
         interrupts: Vec::new(),
+        waiting_since: None,
         raised: RaisedLimits::default(),
         tainted: false,
         steering: Vec::new(),

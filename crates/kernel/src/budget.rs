@@ -15,7 +15,7 @@ pub struct Budgets {
     /// Tokens in and out, attempts that failed or were lost included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
-    /// Milliseconds since the first iteration started.
+    /// Milliseconds since the first iteration started. Waiting for people does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wall_ms: Option<u64>,
 }
@@ -133,7 +133,7 @@ pub struct RaisedBudget {
     pub kind: BudgetKind,
     /// The new limit.
     pub limit: u64,
-    /// How long the run waited for it. This is no wall time.
+    /// How long the run waited for people until then. This is no wall time.
     pub waited_ms: u64,
 }
 
@@ -148,7 +148,7 @@ pub struct RaisedLimits {
     tokens: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wall_ms: Option<u64>,
-    /// How long the run waited for higher limits.
+    /// How long the run waited for people.
     #[serde(default, skip_serializing_if = "is_zero")]
     waited_ms: u64,
 }
@@ -168,7 +168,12 @@ impl RaisedLimits {
             BudgetKind::Tokens => self.tokens = Some(raised.limit),
             BudgetKind::WallMs => self.wall_ms = Some(raised.limit),
         }
-        self.waited_ms = self.waited_ms.saturating_add(raised.waited_ms);
+        self.wait(raised.waited_ms);
+    }
+
+    /// Adds a time for which the run waited for people.
+    pub(crate) fn wait(&mut self, ms: u64) {
+        self.waited_ms = self.waited_ms.saturating_add(ms);
     }
 }
 
@@ -183,10 +188,21 @@ pub fn limits(run: &Run, budgets: &Budgets) -> Budgets {
     }
 }
 
-/// When the wall time of a run is over, if it has a limit. Waiting for higher limits does not count.
-pub fn wall_end(run: &Run, budgets: &Budgets) -> Option<Timestamp> {
+/// When the wall time of a run is over, if it has a limit. Waiting for people does not count, so that the end moves while the run waits.
+pub fn wall_end(run: &Run, budgets: &Budgets, now: Timestamp) -> Option<Timestamp> {
     let limit = limits(run, budgets).wall_ms?;
-    Some(run.started_at?.plus_ms(limit).plus_ms(run.raised.waited_ms))
+    Some(run.started_at?.plus_ms(limit).plus_ms(run.raised.waited_ms).plus_ms(waiting_ms(run, now)))
+}
+
+/// How long the run has waited for people since it last waited for none. Zero, if it waits for none now or has not started.
+pub(crate) fn waiting_ms(run: &Run, now: Timestamp) -> u64 {
+    let (Some(since), Some(started)) = (run.waiting_since, run.started_at) else { return 0 };
+    passed_ms(since.max(started), now)
+}
+
+/// The milliseconds from one time to another, or zero if that is earlier.
+fn passed_ms(from: Timestamp, to: Timestamp) -> u64 {
+    to.0.saturating_sub(from.0).max(0).unsigned_abs()
 }
 
 /// The budget that another iteration would exceed, checked before the model is called.
@@ -219,9 +235,9 @@ fn used_up(run: &Run, budgets: &Budgets, tokens: u64, now: Timestamp) -> Option<
         return Some(Breach { kind: BudgetKind::Tokens, limit, observed: tokens });
     }
     let limit = budgets.wall_ms?;
-    let passed = run.started_at.map_or(0, |start| now.0.saturating_sub(start.0).max(0).unsigned_abs());
-    let observed = passed.saturating_sub(run.raised.waited_ms);
+    let passed = run.started_at.map_or(0, |start| passed_ms(start, now));
+    let observed = passed.saturating_sub(run.raised.waited_ms).saturating_sub(waiting_ms(run, now));
     // Nothing is later than the highest timestamp.
-    let is_over = wall_end(run, budgets).map_or(limit == 0, |end| now >= end && end < Timestamp(i64::MAX));
+    let is_over = wall_end(run, budgets, now).map_or(limit == 0, |end| now >= end && end < Timestamp(i64::MAX));
     is_over.then_some(Breach { kind: BudgetKind::WallMs, limit, observed })
 }

@@ -202,6 +202,9 @@ pub enum Event {
         /// The new limit of the budget that the run waited for.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         raised: Option<RaisedBudget>,
+        /// How long the run has waited for people, if it waits for none any more. A raised budget has the time itself.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        waited_ms: u64,
     },
     /// What versions before interrupts wrote when a call's outcome was unknown.
     CallParked {

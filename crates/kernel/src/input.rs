@@ -279,6 +279,11 @@ pub enum Decision {
         /// What the model reads about it. May be empty.
         comment: String,
     },
+    /// The answer to the model's question: the result of the call.
+    Answer {
+        /// The item with the answer.
+        item: ItemId,
+    },
     /// The call did run, and this is its result.
     Record {
         /// How the call ended.

@@ -69,6 +69,8 @@ impl CallStatus {
         match route {
             Route::InProcess => CallStatus::Started,
             Route::External | Route::Client => CallStatus::Waiting,
+            // Only an answer ends it, and no service may claim it.
+            Route::Person => CallStatus::Parked,
         }
     }
 }
@@ -291,7 +293,7 @@ mod tests {
     }
 
     fn resolved(interrupt: u64, verdict: Verdict, raised: Option<RaisedBudget>) -> Event {
-        Event::Resolved { interrupt, call: None, verdict, by: None, deadline: None, raised }
+        Event::Resolved { interrupt, call: None, verdict, by: None, deadline: None, raised, waited_ms: 0 }
     }
 
     #[test]

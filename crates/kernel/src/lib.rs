@@ -22,6 +22,7 @@ mod manifest;
 mod outstanding;
 pub mod parameters;
 mod policy;
+mod question;
 mod run;
 mod step;
 mod submit;
@@ -47,6 +48,7 @@ pub use manifest::{
     ToolSpec,
 };
 pub use outstanding::{Effect, newly_outstanding, outstanding};
+pub use question::{ASK_PERSON, Question, ask_person_tool};
 pub use run::{BoxRange, HeadStatus, ModelCallId, OpenCall, Origin, ParkReason, Phase, Progress, Purpose, Run};
 pub use step::{Moment, TAKEOVERS_MAX, Transition, check_steering, step};
 pub use submit::{SUBMIT_RESULT, tool_schema as submit_result_schema};

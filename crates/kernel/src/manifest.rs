@@ -220,6 +220,8 @@ pub enum Route {
     External,
     /// The client. Such a call ends the run.
     Client,
+    /// A person. The call is a question, and its answer is the result.
+    Person,
 }
 
 /// What a second start of the same call would do. It decides what happens to a call whose owner crashed.

@@ -55,6 +55,9 @@ pub struct Run {
     /// What waits for a person, in the order in which it began to wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<Interrupt>,
+    /// Since when something waits for a person, if the journal says. The time does not count as wall time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_since: Option<Timestamp>,
     /// Limits that people gave the run.
     #[serde(default, skip_serializing_if = "RaisedLimits::is_empty")]
     pub raised: RaisedLimits,

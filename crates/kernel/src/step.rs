@@ -172,7 +172,8 @@ impl<'a, 'm> Draft<'a, 'm> {
     /// Opens an interrupt.
     fn interrupt(&mut self, cause: Cause, call: Option<CallNumber>) {
         let number = self.run().next_number;
-        self.record(Event::Interrupted(Interrupt::new(number, cause, call)));
+        let at = Some(self.moment.now);
+        self.record(Event::Interrupted(Interrupt { at, ..Interrupt::new(number, cause, call) }));
     }
 
     fn new_item(&mut self, kind: ItemKind, content: bytes::Bytes) -> ItemId {
@@ -243,7 +244,7 @@ impl<'a, 'm> Draft<'a, 'm> {
         let call = self.open_call(CallNumber(1), tool);
         let item = self.append_new(ItemKind::Call, content::call(CallNumber(1), &requested));
         self.record(Event::ActionStarted { at: self.moment.now, call: call.clone() });
-        self.hold_for_approval(&call, item);
+        self.hold_for_person(&call, item);
     }
 
     fn start_iteration(&mut self) {
@@ -350,13 +351,13 @@ impl<'a, 'm> Draft<'a, 'm> {
         }
     }
 
-    /// Gives calls that may not be made their error results, and holds those that a rule wants a person to approve. `items` has the content
+    /// Gives calls that may not be made their error results, and holds those that a person answers or that a rule wants a person to approve. `items` has the content
     /// of the calls.
     fn begin_calls(&mut self, calls: &[OpenCall], items: &[ItemId], planned: Vec<Planned>) {
         for ((call, item), plan) in calls.iter().zip(items).zip(planned) {
             match plan.refused {
                 Some(refusal) => self.give_result(call.call, TaskStatus::Failed, refusal.code, &refusal.message),
-                None => self.hold_for_approval(call, *item),
+                None => self.hold_for_person(call, *item),
             }
         }
         self.resume_if_answered();

@@ -9,6 +9,9 @@ use crate::{
     run::{OpenCall, Progress},
 };
 
+/// The deadline of a call that waits as long as its run does.
+const UNLIMITED: Timestamp = Timestamp(i64::MAX);
+
 impl Draft<'_, '_> {
     pub(super) fn made_call(&self, number: CallNumber, requested: &RequestedCall) -> OpenCall {
         match self.manifest.tool(&requested.tool) {
@@ -29,7 +32,7 @@ impl Draft<'_, '_> {
             effect: tool.effect,
             after: tool.after_execution,
             untrusted: tool.untrusted,
-            deadline: self.deadline(tool.deadline_ms),
+            deadline: if tool.route == Route::Person { UNLIMITED } else { self.deadline(tool.deadline_ms) },
             progress: Progress::Open,
         }
     }
@@ -54,6 +57,6 @@ impl Draft<'_, '_> {
         let own = now.plus_ms(tool_ms);
         // The only iteration of an action starts with its call.
         let of_first = || budget::limits(self.run(), budgets).wall_ms.map(|ms| now.plus_ms(ms));
-        budget::wall_end(self.run(), budgets).or_else(of_first).map_or(own, |end| end.min(own))
+        budget::wall_end(self.run(), budgets, now).or_else(of_first).map_or(own, |end| end.min(own))
     }
 }

@@ -243,6 +243,7 @@ fn any_input() -> impl Strategy<Value = ScriptedInput> {
         4 => (any_lost_tokens(), prop::option::of(Just("half".to_owned()))).prop_map(|(lost, streamed)| ScriptedInput::TakenOver { lost, streamed }),
         2 => Just(ScriptedInput::Panicked),
         2 => (call(), any_status()).prop_map(|(call, status)| ScriptedInput::Record { call, status }),
+        2 => call().prop_map(ScriptedInput::Say),
         2 => call().prop_map(ScriptedInput::Release),
         2 => call().prop_map(ScriptedInput::Tell),
         2 => Just(ScriptedInput::Resume),

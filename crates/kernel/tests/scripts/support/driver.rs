@@ -115,6 +115,10 @@ impl Driver {
                 let item = stored(self, call);
                 self.answer(Some(call), None, Decision::Record { status, item })
             }
+            ScriptedInput::Say(call) => {
+                let item = stored(self, call);
+                self.answer(Some(call), None, Decision::Answer { item })
+            }
             ScriptedInput::Release(call) => self.answer(Some(call), None, Decision::Release),
             ScriptedInput::Tell(call) => self.answer(Some(call), None, Decision::Tell),
             ScriptedInput::Resume => self.answer(None, None, Decision::Resume),

@@ -222,7 +222,7 @@ fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, ma
     if starts_anew && !owed.is_empty() {
         let limits = budget::limits(run, &driver.manifest.budgets);
         assert!(limits.tokens.is_none_or(|limit| run.tokens() < limit), "a decision starts nothing once the tokens are used up");
-        let end = budget::wall_end(run, &driver.manifest.budgets);
+        let end = budget::wall_end(run, &driver.manifest.budgets, driver.now);
         assert!(end.is_none_or(|end| driver.now < end || end == Timestamp(i64::MAX)), "a decision starts nothing once the time is up");
     }
     if again || run.is_held() || (owed.is_empty() && opened.is_empty()) {
@@ -243,7 +243,7 @@ fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, ma
         Effect::StartTool { .. } => driver.now,
     };
     let latest = owed.iter().map(starts_at).max().unwrap_or(driver.now);
-    let wall_end = budget::wall_end(run, &driver.manifest.budgets);
+    let wall_end = budget::wall_end(run, &driver.manifest.budgets, driver.now);
     // At the highest timestamp there is no later time to compare with.
     assert!(wall_end.is_none_or(|end| latest < end || end == Timestamp(i64::MAX)), "nothing starts once the time is up");
 }

@@ -18,7 +18,7 @@
 //! taken over                                the owner was lost
 //! panicked
 //! steer                                     a client gives the run another instruction
-//! answer record 1 success                   a person decides: also release 1, tell 1, resume, end, raise 9, approve 1 by ann,
+//! answer record 1 success                   a person decides: also say 1, release 1, tell 1, resume, end, raise 9, approve 1 by ann,
 //!                                           approve 1 unseen, reject 1 why; timeout 1 is the end of the wait
 //! at 1000                                   sets the clock
 //! owed? expired? usage? iteration? head?    asks the run something
@@ -62,6 +62,7 @@ pub enum ScriptedInput {
     TakenOver { lost: u64, streamed: Option<String> },
     Panicked,
     Record { call: CallNumber, status: TaskStatus },
+    Say(CallNumber),
     Release(CallNumber),
     Tell(CallNumber),
     Resume,
@@ -192,6 +193,7 @@ fn decision(parts: &[&str]) -> ScriptedInput {
         ["record", number, rest @ ..] => {
             ScriptedInput::Record { call: call(number), status: rest.first().map_or(TaskStatus::Success, |w| status(w)) }
         }
+        ["say", number] => ScriptedInput::Say(call(number)),
         ["release", number] => ScriptedInput::Release(call(number)),
         ["tell", number] => ScriptedInput::Tell(call(number)),
         ["resume"] => ScriptedInput::Resume,

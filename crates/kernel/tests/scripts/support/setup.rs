@@ -74,6 +74,7 @@ pub fn tool(text: &str) -> ToolSpec {
         match part {
             "external" => tool.route = Route::External,
             "client" => tool.route = Route::Client,
+            "person" => tool.route = Route::Person,
             "read" => tool.effect = EffectClass::Read,
             "idempotent" => tool.effect = EffectClass::Idempotent,
             "write" => tool.effect = EffectClass::Write,
