@@ -93,6 +93,7 @@ fn start(
         tools: vec!["job".into()],
         budgets: Budgets { iterations, calls: None, tokens: None, wall_ms: None },
         budgets_park: false,
+        ask: false,
         serial: false,
         tenants: windlass_ports::Tenants::All,
     };

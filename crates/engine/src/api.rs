@@ -173,6 +173,11 @@ pub enum AnswerAction {
         /// What the model reads about it. May be empty.
         comment: String,
     },
+    /// The answer to the model's question.
+    Answer {
+        /// The answer: valid JSON, which fits the schema of the question.
+        answer: Bytes,
+    },
     /// The call took effect, and this is its result.
     Record {
         /// How the call ended.
@@ -296,8 +301,8 @@ pub enum EngineError {
     /// The memory for runs that are not stored is full.
     #[error("no memory is left for what is not to be stored; send it again later, or let it be stored")]
     MemoryFull,
-    /// The call waits for a person's approval and was never started.
-    #[error("this call waits for a person's approval and must not be run yet; its result is not taken")]
+    /// The call waits for a person's approval or answer and was never started.
+    #[error("this call waits for a person's approval or answer; its result is not taken")]
     CallHeld,
     /// The run has no such open interrupt.
     #[error("nothing of this turn waits for a decision")]

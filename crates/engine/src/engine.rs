@@ -254,12 +254,12 @@ impl Engine {
         if result.call.0 == 0 || result.call.0 > run.state.calls_used {
             return Err(EngineError::UnknownCall);
         }
+        if run.state.call_hold(result.call).is_some_and(|interrupt| !interrupt.takes_results()) {
+            return Err(EngineError::CallHeld);
+        }
         // The server that runs an in-process call knows its result. If that got lost, a person decides, and not a client with a token.
         if run.state.call(result.call).is_some_and(|open| open.route != Route::External) {
             return Err(EngineError::NotExternal);
-        }
-        if run.state.call_hold(result.call).is_some_and(|interrupt| !interrupt.takes_results()) {
-            return Err(EngineError::CallHeld);
         }
         if run.state.has_ended() || *self.inner.draining.borrow() {
             return self.inner.record(result).await;

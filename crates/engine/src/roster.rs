@@ -6,7 +6,8 @@ use std::{
 };
 
 use windlass_kernel::{
-    AgentKey, AgentName, Budgets, Compaction, Gate, Manifest, PolicyName, ResultField, Route, Tenant, ToolName, ToolServer, ToolSpec,
+    ASK_PERSON, AgentKey, AgentName, Budgets, Compaction, Gate, Manifest, PolicyName, ResultField, Route, Tenant, ToolName, ToolServer,
+    ToolSpec, ask_person_tool,
 };
 use windlass_ports::{Executor, Models, OfferedTool, PinnedManifest, Tenants, codec};
 
@@ -30,10 +31,19 @@ pub struct AgentSpec {
     pub budgets: Budgets,
     /// Whether a run that would exceed a budget waits for a person instead of ending.
     pub budgets_park: bool,
+    /// Whether its model has the tool `ask_person`.
+    pub ask: bool,
     /// Whether its responses run one after the other, under its own head.
     pub serial: bool,
     /// The tenants that may use it.
     pub tenants: Tenants,
+}
+
+impl AgentSpec {
+    /// Whether the agent has the tool, which may be a built-in one.
+    pub fn has_tool(&self, name: &ToolName) -> bool {
+        self.tools.contains(name) || (self.ask && name.as_str() == ASK_PERSON)
+    }
 }
 
 /// The agents and tools of the configuration. Unless the catalog is closed, a request may also name an agent that is not in it; such an
@@ -145,7 +155,7 @@ impl AgentCatalog {
         if instructions.is_some_and(|instructions| spec.instructions.as_deref() != Some(instructions)) {
             return Some(Excess::Instructions);
         }
-        tools.unwrap_or_default().iter().find(|tool| !spec.tools.contains(tool)).map(|tool| Excess::Tool(tool.clone()))
+        tools.unwrap_or_default().iter().find(|tool| !spec.has_tool(tool)).map(|tool| Excess::Tool(tool.clone()))
     }
 
     /// Refuses an agent that requests may not name.
@@ -229,14 +239,19 @@ impl AgentCatalog {
         if models.resolve(tenant, &model).is_none() {
             return Err(EngineError::UnknownModel(model));
         }
+        let names_given = options.tools.is_some();
         let names = options.tools.or_else(|| spec.map(|spec| spec.tools.clone())).unwrap_or_default();
+        let asks = spec.is_some_and(|spec| spec.ask) && (!names_given || names.iter().any(|name| name.as_str() == ASK_PERSON));
+        let names: Vec<ToolName> = names.into_iter().filter(|name| !asks || name.as_str() != ASK_PERSON).collect();
         let find = |name: &ToolName| self.tool(tenant, name, settings).ok_or_else(|| EngineError::UnknownTool(name.clone()));
         let is_server = |name: &&ToolName| options.offers.iter().any(|(server, _)| server.label == name.as_str());
         let once: BTreeSet<&ToolName> = names.iter().filter(|name| !is_server(name)).collect();
         let mut tools: Vec<ToolSpec> = once.into_iter().map(find).collect::<Result<_, _>>()?;
         let mut servers = Vec::with_capacity(options.offers.len());
+        tools.extend(asks.then(ask_person_tool));
         for (server, offered) in options.offers {
-            tools.extend(offered);
+            // A built-in tool keeps its name.
+            tools.extend(offered.into_iter().filter(|tool| !asks || tool.name.as_str() != ASK_PERSON));
             servers.push(server);
         }
         let default_budgets = Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None };

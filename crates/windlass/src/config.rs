@@ -369,6 +369,8 @@ pub struct Agent {
     pub budgets: Budgets,
     /// `budgets.parks`: whether a run that would exceed a budget waits for a person instead of ending.
     pub budgets_park: bool,
+    /// Whether its model may ask a person.
+    pub ask: bool,
     /// Whether the agent's responses run one after the other.
     pub serial: bool,
     pub tenants: Tenants,

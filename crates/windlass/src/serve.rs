@@ -271,6 +271,7 @@ fn roster(config: &Config) -> AgentCatalog {
             tools: agent.tools.iter().map(|tool| ToolName::from(tool.as_str())).collect(),
             budgets: agent.budgets,
             budgets_park: agent.budgets_park,
+            ask: agent.ask,
             serial: agent.serial,
             tenants: agent.tenants.clone(),
         };

@@ -6,8 +6,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use windlass_engine::AgentSpec;
 use windlass_kernel::{
-    AfterExecution, AgentName, Budgets, Compaction, EffectClass, Manifest, Route, ServerSource, ToolChoice, ToolName, ToolServer, ToolSpec,
-    parameters::Parameters,
+    ASK_PERSON, AfterExecution, AgentName, Budgets, Compaction, EffectClass, Manifest, Route, ServerSource, ToolChoice, ToolName,
+    ToolServer, ToolSpec, ask_person_tool, parameters::Parameters,
 };
 use windlass_ports::{DeclaredServer, OfferedTool, ServerError};
 
@@ -98,7 +98,7 @@ fn may_use(state: &DoorState, caller: &Caller, create: &Create, agent: Option<&A
     let named = create.server_tools.iter().map(|name| (name, false));
     for (name, is_declared) in named.chain(servers.map(|server| (&server.label, server.url.is_some()))) {
         let tool = ToolName::from(name.as_str());
-        if !is_declared && agent.is_some_and(|agent| agent.tools.contains(&tool)) {
+        if !is_declared && agent.is_some_and(|agent| agent.has_tool(&tool)) {
             continue;
         }
         if agent.is_some() && !caller.may(&Scope::AgentsConfigure) {
@@ -209,6 +209,10 @@ impl Tools {
         self.reserved.extend(named.iter().filter(|name| state.engine.tool(caller.tenant(), name).is_some()).map(ToString::to_string));
         let function_name = |tool: &Tool| if let Tool::Function(own) = tool { Some(own.model_name.clone()) } else { None };
         self.reserved.extend(create.tools.iter().filter_map(function_name));
+        if agent.is_some_and(|agent| agent.ask) {
+            self.reserved.insert(ASK_PERSON.to_owned());
+            self.specs.push(ask_person_tool());
+        }
         for name in &named {
             self.attach(state, caller, name).await?;
         }

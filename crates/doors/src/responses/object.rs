@@ -137,11 +137,11 @@ pub(super) fn object(projection: &Projection) -> Value {
     Value::Object(object)
 }
 
-/// The status of a response that waits for a person: for an approval, or for a decision about something that went wrong.
+/// The status of a response that waits for a person: for an approval or an answer, or for a decision about something that went wrong.
 fn held_status(projection: &Projection) -> &'static str {
     let interrupts = projection.run.as_ref().map_or(&[][..], |run| run.interrupts.as_slice());
-    let is_approval = interrupts.iter().all(|open| open.cause == Cause::Approval);
-    if is_approval { "waiting" } else { "parked" }
+    let is_usual = interrupts.iter().all(|open| matches!(open.cause, Cause::Approval | Cause::Question));
+    if is_usual { "waiting" } else { "parked" }
 }
 
 /// The id of a run's response.

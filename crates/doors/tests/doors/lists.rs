@@ -155,7 +155,7 @@ async fn agents_are_listed_with_their_heads() {
     let listed = world.get_as("reader", "/v1/windlass/agents").await.expect(200);
     let agents = listed["agents"].as_array().unwrap();
     let names: Vec<&Value> = agents.iter().map(|agent| &agent["agent_id"]).collect();
-    assert_eq!(names, ["alice", "bob", "one-at-a-time"]);
+    assert_eq!(names, ["alice", "asker", "bob", "one-at-a-time"]);
     assert_eq!((&agents[0]["runs"], &agents[0]["configured"], &agents[0]["serial"]), (&json!(2), &json!(true), &json!(false)));
     assert_eq!((&agents[0]["status"], &agents[0]["active_run_id"]), (&json!("suspended"), &call["agent_turn_id"]));
     assert!(agents[0]["last_run_at"].is_string());

@@ -137,6 +137,7 @@ fn alice() -> AgentSpec {
         tools: vec!["echo".into(), "pay".into()],
         budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None },
         budgets_park: false,
+        ask: false,
         serial: false,
         tenants: Tenants::All,
     }
@@ -145,7 +146,9 @@ fn alice() -> AgentSpec {
 fn roster() -> AgentCatalog {
     let alice = alice();
     let serial = AgentSpec { serial: true, ..alice.clone() };
-    let agents = BTreeMap::from([(AgentName::from("alice"), alice), (AgentName::from("one-at-a-time"), serial)]);
+    let asker = AgentSpec { ask: true, tools: vec!["echo".into()], ..alice.clone() };
+    let agents = [("alice", alice), ("one-at-a-time", serial), ("asker", asker)];
+    let agents = agents.map(|(name, spec)| (AgentName::from(name), spec)).into();
     let tools = [tool("echo", EffectClass::Read), tool("pay", EffectClass::Write), tool("spare", EffectClass::Read)]
         .into_iter()
         .chain([tool("wire", EffectClass::Write), tool("vault", EffectClass::Write)])

@@ -351,7 +351,7 @@ fn open_buffer(inner: &Inner, run: &CommittedRun, stream: &mut Option<(RunId, Ar
 }
 
 fn model_call(inner: &Inner, agent: &AgentKey, run: &CommittedRun, buffer: Option<Arc<StreamBuffer>>, id: ModelCallId) -> ModelCall {
-    let wall_end = windlass_kernel::budget::wall_end(&run.state, &run.manifest.budgets);
+    let wall_end = windlass_kernel::budget::wall_end(&run.state, &run.manifest.budgets, inner.clock.now());
     let left = wall_end.map(|end| left_ms(end, inner.clock.now()));
     ModelCall {
         agent: agent.clone(),

@@ -14,12 +14,13 @@ pub(super) fn find<'a>(run: &'a Run, answer: &AnswerInterrupt) -> Result<&'a Int
     let open = found.ok_or(EngineError::NotParked)?;
     let fits = match (&answer.action, open.cause) {
         (AnswerAction::End, _) => true,
-        (AnswerAction::Approve | AnswerAction::Reject { .. }, Cause::Approval) => {
+        (AnswerAction::Approve, Cause::Approval) | (AnswerAction::Reject { .. }, Cause::Approval | Cause::Question) => {
             if open.shows != shows {
                 return Err(EngineError::NotShown);
             }
             true
         }
+        (AnswerAction::Answer { .. }, Cause::Question) => true,
         (AnswerAction::Record { .. } | AnswerAction::Release | AnswerAction::Tell, Cause::UnknownOutcome) => true,
         (AnswerAction::Raise { limit }, Cause::Budget) => {
             check_limit(open, *limit)?;
@@ -29,6 +30,7 @@ pub(super) fn find<'a>(run: &'a Run, answer: &AnswerInterrupt) -> Result<&'a Int
         (
             AnswerAction::Approve
             | AnswerAction::Reject { .. }
+            | AnswerAction::Answer { .. }
             | AnswerAction::Record { .. }
             | AnswerAction::Release
             | AnswerAction::Tell

@@ -139,6 +139,7 @@ impl Observed<'_> {
         let id = InterruptId { run: self.run, number: interrupt.number };
         let reason = match interrupt.cause {
             Cause::Approval => "a rule demands approval of a call",
+            Cause::Question => "the model asks a person",
             Cause::UnknownOutcome => "the outcome of a call is unknown, and it must not run twice",
             Cause::Budget => "continuing would exceed a budget of the run",
             Cause::OwnersLost => "the servers of the run were lost one after the other",

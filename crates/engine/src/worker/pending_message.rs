@@ -419,14 +419,16 @@ impl Drafting<'_> {
         let mut item = None;
         let decision = match (&answer.action, call) {
             (AnswerAction::Record { status, result }, Some(call)) => {
-                let Ok(raw) = serde_json::from_slice(result) else { return false };
-                let id = ItemId(self.inner.ids.fresh());
+                let Some(id) = self.given_result(call, *status, result) else { return false };
                 item = Some(id);
-                let content = windlass_kernel::content::result(call, *status, raw);
-                self.draft.items.push(NewItem::own(id, ItemKind::Result, content));
                 Decision::Record { status: *status, item: id }
             }
-            (AnswerAction::Record { .. }, None) => return false,
+            (AnswerAction::Answer { answer }, Some(call)) => {
+                let Some(id) = self.given_result(call, TaskStatus::Success, answer) else { return false };
+                item = Some(id);
+                Decision::Answer { item: id }
+            }
+            (AnswerAction::Record { .. } | AnswerAction::Answer { .. }, None) => return false,
             (AnswerAction::Approve, _) => Decision::Approve,
             (AnswerAction::Reject { comment }, _) => Decision::Reject { comment: comment.clone() },
             (AnswerAction::Release, _) => Decision::Release,
@@ -447,6 +449,15 @@ impl Drafting<'_> {
         self.step(Input::Answered(windlass_kernel::Answer { interrupt, shows, by, decision }));
         self.remaining = self.draft.run.interrupt(interrupt).map_or(0, |open| open.needs.saturating_sub(open.approvals.len() as u8));
         true
+    }
+
+    /// Stores the result that a person gave a call. `None` if it is not JSON.
+    fn given_result(&mut self, call: windlass_kernel::CallNumber, status: TaskStatus, result: &[u8]) -> Option<ItemId> {
+        let raw = serde_json::from_slice(result).ok()?;
+        let id = ItemId(self.inner.ids.fresh());
+        let content = windlass_kernel::content::result(call, status, raw);
+        self.draft.items.push(NewItem::own(id, ItemKind::Result, content));
+        Some(id)
     }
 
     fn message(&mut self, message: NewMessage) {

@@ -153,6 +153,7 @@ fn roster() -> AgentCatalog {
         tools: vec!["echo".into()],
         budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None },
         budgets_park: false,
+        ask: false,
         serial: false,
         tenants: windlass_ports::Tenants::All,
     };

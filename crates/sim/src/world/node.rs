@@ -266,6 +266,7 @@ fn specs(world: &World) -> BTreeMap<AgentName, AgentSpec> {
         tools: Vec::new(),
         budgets,
         budgets_park: world.options.operator,
+        ask: false,
         serial: false,
         tenants: windlass_ports::Tenants::All,
     };

@@ -6,9 +6,9 @@ use std::sync::{
 };
 
 use windlass_kernel::{
-    AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, CallUpdate, CallerSpan, ChunkLengths, ConversationId, EffectClass,
-    Epoch, Event, Gate, Input, ItemId, ItemKind, Manifest, Moment, NewItem, Opening, Origin, Reply, Report, ReportCause, RequestedCall,
-    Route, Run, RunId, SpanId, TaskStatus, Tenant, Timestamp, ToolSpec, Transition, apply, content, step,
+    ASK_PERSON, AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, CallUpdate, CallerSpan, ChunkLengths, ConversationId,
+    EffectClass, Epoch, Event, Gate, Input, ItemId, ItemKind, Manifest, Moment, NewItem, Opening, Origin, Reply, Report, ReportCause,
+    RequestedCall, Route, Run, RunId, SpanId, TaskStatus, Tenant, Timestamp, ToolSpec, Transition, apply, ask_person_tool, content, step,
 };
 use windlass_ports::{
     Admission, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, ContextSize, DeltaBatch, Enqueued, Guard, Lineage, Loaded,
@@ -78,6 +78,7 @@ pub fn manifest() -> Arc<PinnedManifest> {
             tool(CHARGE, Route::External, EffectClass::Write),
             tool(LOCAL, Route::InProcess, EffectClass::Read),
             tool(HANDED_BACK, Route::Client, EffectClass::Write),
+            ask_person_tool(),
         ],
         ..Manifest::plain("test", budgets)
     }))
@@ -88,7 +89,7 @@ pub fn calls(tools: &[&str]) -> Input {
     let requested = |(index, tool): (usize, &&str)| RequestedCall {
         provider_id: format!("call_{index}"),
         tool: (*tool).to_owned(),
-        arguments: "{}".to_owned(),
+        arguments: if *tool == ASK_PERSON { r#"{"question":"which?"}"# } else { "{}" }.to_owned(),
     };
     Input::Replied(Reply { calls: tools.iter().enumerate().map(requested).collect(), ..Reply::default() })
 }

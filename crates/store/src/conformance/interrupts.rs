@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use windlass_kernel::{
-    AgentKey, Answer, CallNumber, Cause, Decision, Event, Gate, Input, Interrupt, ItemKind, OnTimeout, Opening, Origin, RequestedCall,
-    RunId, StreamedText, TaskStatus, Tenant, Timestamp, Verdict,
+    ASK_PERSON, AgentKey, Answer, CallNumber, Cause, Decision, Event, Gate, Input, Interrupt, ItemKind, OnTimeout, Opening, Origin,
+    RequestedCall, RunId, StreamedText, TaskStatus, Tenant, Timestamp, Verdict,
 };
 use windlass_ports::{
     CallStatus, ClosedInterrupt, Enqueued, GivenUp, InterruptId, InterruptScan, InterruptView, MessageKind, NewMessage, NewRun, StoreError,
@@ -95,18 +95,19 @@ pub async fn approvals_are_recorded_until_there_are_enough(store: Arc<dyn Full>)
     assert_eq!(store.claim_calls(kit.claim(CHARGE, "w", 1, at)).await.unwrap().len(), 1);
 }
 
-/// How an interrupt of each kind is made: a call that waits for approval, a write whose outcome is unknown, and a run that is held.
+/// How an interrupt of each kind is made: a call that waits for approval, a question, a write whose outcome is unknown, and a run that is held.
 async fn interrupted(store: &Arc<dyn Full>, cause: Cause, agent: &AgentKey) -> (Kit, RunId) {
     let rule = Gate { until_ms: Some(10), ..Gate::default() };
     let last_id = u64::from(agent.agent.as_str().as_bytes()[0]) * 1_000;
     let kit = match cause {
         Cause::Approval => Kit::starting_at(store, last_id).gated(vec![rule]),
         Cause::Budget => Kit::starting_at(store, last_id).of_one_iteration(),
-        Cause::UnknownOutcome | Cause::OwnersLost | Cause::Panicked => Kit::starting_at(store, last_id),
+        Cause::Question | Cause::UnknownOutcome | Cause::OwnersLost | Cause::Panicked => Kit::starting_at(store, last_id),
     };
-    let run = calling(&kit, agent, &[CHARGE], START).await;
+    let tool = if cause == Cause::Question { ASK_PERSON } else { CHARGE };
+    let run = calling(&kit, agent, &[tool], START).await;
     match cause {
-        Cause::Approval => {}
+        Cause::Approval | Cause::Question => {}
         Cause::Budget => {
             kit.report(agent, run, 1, START).await;
             kit.take_report(agent, START).await;
@@ -123,6 +124,7 @@ pub async fn every_verdict_is_recorded(store: Arc<dyn Full>) {
     for (index, verdict) in Verdict::ALL.into_iter().enumerate() {
         let cause = match verdict {
             Verdict::Approved | Verdict::Rejected | Verdict::TimedOut => Cause::Approval,
+            Verdict::Answered => Cause::Question,
             Verdict::Recorded | Verdict::Released | Verdict::ReportedToModel | Verdict::Reported => Cause::UnknownOutcome,
             Verdict::Raised => Cause::Budget,
             Verdict::Resumed | Verdict::Ended | Verdict::Stopped => Cause::Panicked,
@@ -137,6 +139,7 @@ pub async fn every_verdict_is_recorded(store: Arc<dyn Full>) {
             Verdict::Approved => by_person(Decision::Approve),
             Verdict::Rejected => by_person(Decision::Reject { comment: "no".into() }),
             Verdict::Recorded => by_person(Decision::Record { status: TaskStatus::Success, item: result.id }),
+            Verdict::Answered => by_person(Decision::Answer { item: result.id }),
             Verdict::Released => by_person(Decision::Release),
             Verdict::ReportedToModel => by_person(Decision::Tell),
             Verdict::Raised => by_person(Decision::Raise { limit: 2 }),
@@ -150,7 +153,7 @@ pub async fn every_verdict_is_recorded(store: Arc<dyn Full>) {
         match input {
             Some(input) => {
                 let (guard, mut commit) = kit.prepare(&agent, input, late).await;
-                commit.items.extend(Some(result).filter(|_| verdict == Verdict::Recorded));
+                commit.items.extend(Some(result).filter(|_| matches!(verdict, Verdict::Recorded | Verdict::Answered)));
                 store.commit(guard, commit).await.unwrap();
             }
             None => {
@@ -161,7 +164,7 @@ pub async fn every_verdict_is_recorded(store: Arc<dyn Full>) {
         let row = store.interrupt(&agent.tenant, InterruptId { run, number: interrupt.number }).await.unwrap().unwrap();
         let by = is_answer.then(|| name.into());
         assert_eq!(row.closed, Some(ClosedInterrupt { verdict, by, at: late }), "{verdict:?}");
-        assert_eq!(row.interrupt, Interrupt { budget: None, ..interrupt }, "the row keeps what was asked");
+        assert_eq!(row.interrupt, Interrupt { budget: None, at: None, ..interrupt }, "the row keeps what was asked");
     }
     assert_eq!(list(&store, &agent("a").tenant, InterruptScan::default()).await, []);
 }

@@ -343,7 +343,7 @@ impl Columns {
         let approvals = unpack_names(self.get()?)?;
         let (verdict, by, at) = (self.maybe_variant(Verdict::parse)?, self.maybe_text()?, self.maybe_time()?);
         let closed = verdict.zip(at).map(|(verdict, at)| ClosedInterrupt { verdict, by: by.map(Into::into), at });
-        let interrupt = Interrupt { number, cause, call, shows, until, on_timeout, needs, approvals, budget: None };
+        let interrupt = Interrupt { number, cause, call, shows, until, on_timeout, needs, approvals, budget: None, at: None };
         Ok(InterruptView { run, agent, agent_name, interrupt, created_at, closed })
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName, SUBMIT_RESULT};
+use windlass_kernel::{ASK_PERSON, AfterExecution, Budgets, EffectClass, PolicyName, SUBMIT_RESULT};
 use windlass_ports::Tenants;
 
 use super::{
@@ -15,7 +15,8 @@ use super::{
 
 pub(super) const EXTERNAL: Keys =
     Keys { known: &["name", "description", "parameters", "effect", "after_execution", "deadline", "tenants"], later: &[] };
-pub(super) const AGENT: Keys = Keys { known: &["policy", "model", "instructions", "tools", "budgets", "serial", "tenants"], later: &[] };
+pub(super) const AGENT: Keys =
+    Keys { known: &["policy", "model", "instructions", "tools", "budgets", "ask", "serial", "tenants"], later: &[] };
 pub(super) const BUDGETS: Keys = Keys { known: &["iterations", "calls", "tokens", "wall_time", "parks"], later: &[] };
 
 pub(super) fn read_tools(external: Option<Field>, limits: &Limits, known: &KnownTenants) -> Result<Vec<ExternalTool>, ConfigError> {
@@ -24,7 +25,7 @@ pub(super) fn read_tools(external: Option<Field>, limits: &Limits, known: &Known
         let mut section = field.section(&EXTERNAL)?;
         let name_field = section.require("name")?;
         let name = name_field.name()?;
-        if name == SUBMIT_RESULT {
+        if name == SUBMIT_RESULT || name == ASK_PERSON {
             return Err(name_field.fail(format!("the name {name} is taken by Windlass itself")));
         }
         if tools.iter().any(|known| known.name == name) {
@@ -80,6 +81,7 @@ impl Reader<'_> {
             tools: self.read_tool_names(section.take("tools"), &tenants)?,
             budgets,
             budgets_park,
+            ask: section.read_or("ask", false, Field::flag)?,
             serial: section.read_or("serial", false, Field::flag)?,
             tenants,
         })

@@ -94,6 +94,7 @@ agents:
       Find it.
     tools: [echo, pay]
     budgets: { iterations: 5, calls: 20, tokens: 100000, wall_time: 2h, parks: true }
+    ask: true
     serial: true
   plain:
 approvals:
@@ -324,6 +325,7 @@ fn a_full_file_gives_models_tools_and_agents() {
             tools: vec!["echo".into(), "pay".into()],
             budgets: Budgets { iterations: 5, calls: Some(20), tokens: Some(100_000), wall_ms: Some(7_200_000) },
             budgets_park: true,
+            ask: true,
             serial: true,
             tenants: of_default(),
         }

@@ -122,6 +122,7 @@ impl Stage {
             tools: Vec::new(),
             budgets,
             budgets_park: false,
+            ask: false,
             serial: false,
             tenants: windlass_ports::Tenants::All,
         };
