@@ -34,8 +34,9 @@ fn answer(open: &Interrupt, by: &str, decision: Decision) -> Input {
 }
 
 /// The open interrupt of an agent's run.
+/// The open interrupt, without its time, which a row has in a column of its own.
 async fn open(kit: &Kit, agent: &AgentKey) -> Interrupt {
-    kit.load(agent).await.run.unwrap().state.interrupts[0].clone()
+    Interrupt { at: None, ..kit.load(agent).await.run.unwrap().state.interrupts[0].clone() }
 }
 
 async fn list(store: &Arc<dyn Full>, tenant: &Tenant, scan: InterruptScan) -> Vec<InterruptView> {
