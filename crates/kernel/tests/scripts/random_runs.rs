@@ -189,6 +189,7 @@ fn any_tool() -> impl Strategy<Value = ToolSpec> {
     (route, effect, after, deadline, any::<bool>()).prop_map(|(route, effect, after_execution, deadline_ms, untrusted)| ToolSpec {
         route,
         untrusted,
+        agent: None,
         effect,
         after_execution,
         deadline_ms,

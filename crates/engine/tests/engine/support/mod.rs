@@ -123,6 +123,9 @@ impl Stage {
             budgets,
             budgets_park: false,
             serial: false,
+            description: None,
+            parameters: None,
+            levels: 1,
             tenants: windlass_ports::Tenants::All,
         };
         self.agents.insert(name.into(), spec);

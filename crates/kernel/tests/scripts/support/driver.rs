@@ -36,7 +36,8 @@ pub struct Driver {
 impl Driver {
     pub fn new(setup: Setup) -> Self {
         let boxed = |id: u128, length| BoxRange { id: BoxId(uuid::Uuid::from_u128(id)), length };
-        let accepted = Event::Accepted { origin: setup.origin, context: boxed(1, 2), output: boxed(2, OUTPUT_BEFORE), caller: None };
+        let accepted =
+            Event::Accepted { origin: setup.origin, context: boxed(1, 2), output: boxed(2, OUTPUT_BEFORE), caller: None, parent: None };
         let run = fold([&accepted]).expect("accepted begins a run");
         Driver {
             manifest: setup.manifest,

@@ -52,7 +52,7 @@ pub fn parse(text: &str) -> Setup {
 
 /// A manifest without tools, with ten iterations and no other limit.
 pub fn manifest() -> Manifest {
-    Manifest::plain("scripted", Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None })
+    Manifest::plain("scripted", Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None })
 }
 
 /// Reads the notation of one tool.
@@ -69,6 +69,7 @@ pub fn tool(text: &str) -> ToolSpec {
         remote: None,
         strict: None,
         untrusted: false,
+        agent: None,
     };
     for part in parts {
         match part {
