@@ -25,6 +25,9 @@ pub struct ChildReport {
 impl Draft<'_, '_> {
     /// The child run is on record and has an owner of its own: from now on the parent only waits.
     pub(super) fn child_begun(&mut self, number: CallNumber) -> Taken {
+        if self.run().call_hold(number).is_some_and(|interrupt| !interrupt.takes_results()) {
+            return Err(IgnoreReason::Held);
+        }
         match self.run().call(number) {
             Some(OpenCall { child: Some(_), progress: Progress::Open, .. }) => {
                 self.record(Event::ChildBegun { call: number });
