@@ -85,6 +85,8 @@ pub enum WaitKind {
     ToolCall,
     /// For calls that a worker claims and reports.
     ExternalCall,
+    /// For child runs.
+    Child,
     /// For a person: a rule demands approval of a call.
     Approval,
     /// For a person: the model asks something.
@@ -121,6 +123,7 @@ impl WaitKind {
             WaitKind::ModelRetry => "model_retry",
             WaitKind::ToolCall => "tool_call",
             WaitKind::ExternalCall => "external_call",
+            WaitKind::Child => "child",
             WaitKind::Approval => "approval",
             WaitKind::Question => "question",
             WaitKind::UnknownOutcome => "unknown_outcome",
@@ -318,11 +321,13 @@ fn wait_of(view: &RunView, now: Timestamp) -> Option<Wait> {
             let parked = of(&|call| view.state.call_hold(call.call).is_some_and(|open| Some(open.cause) == held));
             let external = of(&|call| is_open(call, Route::External));
             let own = of(&|call| is_open(call, Route::InProcess));
-            match (parked, external, own) {
-                (Some(tools), _, _) => wait(held.map_or(WaitKind::UnknownOutcome, WaitKind::of), Some(tools), until),
-                (None, Some(tools), _) => wait(WaitKind::ExternalCall, Some(tools), until),
-                (None, None, Some(tools)) => wait(WaitKind::ToolCall, Some(tools), until),
-                (None, None, None) => None,
+            let children = of(&|call| is_open(call, Route::Child));
+            match (parked, external, own, children) {
+                (Some(tools), ..) => wait(held.map_or(WaitKind::UnknownOutcome, WaitKind::of), Some(tools), until),
+                (None, Some(tools), ..) => wait(WaitKind::ExternalCall, Some(tools), until),
+                (None, None, Some(tools), _) => wait(WaitKind::ToolCall, Some(tools), until),
+                (None, None, None, Some(tools)) => wait(WaitKind::Child, Some(tools), until),
+                (None, None, None, None) => None,
             }
         }
         Phase::Thinking { .. } | Phase::Accepted | Phase::Ended { .. } => None,
@@ -347,7 +352,7 @@ fn tools<'a>(calls: impl Iterator<Item = &'a OpenCall>) -> Option<String> {
 fn began(kind: WaitKind, entries: &[JournalEntry]) -> Option<Timestamp> {
     let begins = |event: &Event| match kind {
         WaitKind::ModelRetry => matches!(event, Event::AttemptFailed { .. }),
-        WaitKind::ToolCall | WaitKind::ExternalCall => {
+        WaitKind::ToolCall | WaitKind::ExternalCall | WaitKind::Child => {
             matches!(event, Event::Replied { .. } | Event::CallsInherited { .. } | Event::ActionStarted { .. })
         }
         WaitKind::UnknownOutcome => matches!(event, Event::Interrupted(_) | Event::CallParked { .. }),

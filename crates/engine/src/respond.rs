@@ -132,6 +132,7 @@ impl Engine {
             erase_ms: request.erase_ms,
             takes,
             follows,
+            child_of: None,
             conversation: request.conversation,
             request: request.request,
             at: inner.clock.now(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    budget::{RaisedLimits, Usage},
+    budget::{Below, RaisedLimits, Usage},
     event::{EndReason, Event, TaskStatus},
     facts::ReplyFacts,
     ids::{CallNumber, Timestamp},
@@ -65,9 +65,17 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             count(run, *usage, *lost);
             make_calls(run, *items, calls);
         }
-        Event::Reported { call, status, item, after } => {
+        Event::ChildBegun { call } => {
+            run.takeovers = 0;
+            set_progress(run, *call, Progress::Begun);
+        }
+        Event::Reported { call, status, item, after, below } => {
             run.takeovers = 0;
             run.tainted |= run.call(*call).is_some_and(|call| call.untrusted);
+            if let Some(below) = below.as_deref() {
+                run.below.add(*below);
+                run.tainted |= below.tainted;
+            }
             set_progress(run, *call, Progress::Received { item: *item, status: *status, after: *after });
             // A result that arrives after all answers the question what became of the call.
             run.interrupts.retain(|interrupt| interrupt.call != Some(*call));
@@ -113,6 +121,7 @@ fn start_action(run: &mut Run, at: Timestamp, call: &OpenCall) {
     run.iteration = 1;
     run.started_at.get_or_insert(at);
     run.calls_used += 1;
+    run.children_used += u32::from(call.child.is_some());
     run.phase = Phase::Waiting { calls: vec![call.clone()] };
 }
 
@@ -143,6 +152,7 @@ fn end(run: &mut Run, status: TaskStatus, reason: EndReason) {
 fn make_calls(run: &mut Run, items: u32, calls: &[OpenCall]) {
     run.output.length += items;
     run.calls_used += calls.len() as u32;
+    run.children_used += calls.iter().filter(|call| call.child.is_some()).count() as u32;
     run.phase = Phase::Waiting { calls: calls.to_vec() };
 }
 
@@ -199,7 +209,7 @@ pub fn fold<'a>(events: impl IntoIterator<Item = &'a Event>) -> Option<Run> {
 }
 
 fn begin(event: &Event) -> Option<Run> {
-    let Event::Accepted { origin, context, output, caller } = event else {
+    let Event::Accepted { origin, context, output, caller, parent } = event else {
         return None;
     };
     Some(Run {
@@ -221,9 +231,12 @@ fn begin(event: &Event) -> Option<Run> {
         interrupts: Vec::new(),
         waiting_since: None,
         raised: RaisedLimits::default(),
-        tainted: false,
+        tainted: parent.as_ref().is_some_and(|parent| parent.tainted),
         steering: Vec::new(),
         steered: 0,
+        parent: parent.as_deref().cloned(),
+        children_used: 0,
+        below: Below::default(),
     })
 }
 

@@ -42,6 +42,7 @@ pub fn ask_person_tool() -> ToolSpec {
         strict: None,
         remote: None,
         untrusted: false,
+        agent: None,
     }
 }
 

@@ -8,11 +8,13 @@ pub(crate) fn route(route: Route) -> &'static str {
         Route::External => "external",
         Route::Client => "client",
         Route::Person => "person",
+        Route::Child => "child",
     }
 }
 
 pub(crate) fn parse_route(text: &str) -> Option<Route> {
-    [Route::InProcess, Route::External, Route::Client, Route::Person].into_iter().find(|value| route(*value) == text)
+    let routes = [Route::InProcess, Route::External, Route::Client, Route::Person, Route::Child];
+    routes.into_iter().find(|value| route(*value) == text)
 }
 
 pub(crate) fn effect(effect: EffectClass) -> &'static str {

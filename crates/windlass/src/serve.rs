@@ -273,6 +273,9 @@ fn roster(config: &Config) -> AgentCatalog {
             budgets_park: agent.budgets_park,
             ask: agent.ask,
             serial: agent.serial,
+            description: agent.description.clone(),
+            parameters: agent.parameters.clone(),
+            levels: agent.max_depth,
             tenants: agent.tenants.clone(),
         };
         (name.as_str().into(), spec)
@@ -289,6 +292,7 @@ fn roster(config: &Config) -> AgentCatalog {
             remote: None,
             strict: None,
             untrusted: false,
+            agent: None,
         };
         (spec.name.clone(), spec)
     });

@@ -125,6 +125,7 @@ fn tool(name: &str, effect: EffectClass) -> (ToolName, ToolSpec) {
         remote: None,
         strict: None,
         untrusted: false,
+        agent: None,
     };
     (name.into(), spec)
 }
@@ -135,10 +136,13 @@ fn alice() -> AgentSpec {
         model: None,
         instructions: Some("Be brief.".into()),
         tools: vec!["echo".into(), "pay".into()],
-        budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None },
+        budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None },
         budgets_park: false,
         ask: false,
         serial: false,
+        description: None,
+        parameters: None,
+        levels: 1,
         tenants: Tenants::All,
     }
 }

@@ -104,8 +104,10 @@ fn refusal(manifest: &Manifest, call: &RequestedCall, number: u64) -> Option<Ref
     }
     let message = match tool.route {
         Route::Person => question::mistake(&call.arguments)?,
-        Route::InProcess | Route::External | Route::Client if is_object(&call.arguments) => return None,
-        Route::InProcess | Route::External | Route::Client => "the arguments are not a JSON object; call again with one".to_owned(),
+        Route::InProcess | Route::External | Route::Client | Route::Child if is_object(&call.arguments) => return None,
+        Route::InProcess | Route::External | Route::Client | Route::Child => {
+            "the arguments are not a JSON object; call again with one".to_owned()
+        }
     };
     Some(Refusal { code: "bad_arguments", message })
 }
@@ -142,7 +144,7 @@ fn deliver_results(calls: &[OpenCall]) -> Ending {
     let ends_run = |call: &&OpenCall| terminates(call) || !calls.iter().any(terminates);
     let received = calls.iter().filter(ends_run).filter_map(|call| match call.progress {
         Progress::Received { item, status, .. } => Some((call, item, status)),
-        Progress::Open => None,
+        Progress::Open | Progress::Begun => None,
     });
     let mut status = TaskStatus::Success;
     let mut fields = Vec::new();

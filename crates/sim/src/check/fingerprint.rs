@@ -185,6 +185,9 @@ fn hash_run(run: &Run, stored: u64, mixer: &mut Mixer) {
         waiting_since: _,
         steering,
         steered: _,
+        parent: _,
+        children_used: _,
+        below: _,
     } = run;
     let ahead = if stored == 0 { 0 } else { next_number.wrapping_sub(stored) };
     interrupts.iter().for_each(|interrupt| hash_interrupt(interrupt, mixer));

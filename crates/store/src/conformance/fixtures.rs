@@ -70,8 +70,9 @@ pub fn manifest() -> Arc<PinnedManifest> {
         remote: None,
         strict: None,
         untrusted: false,
+        agent: None,
     };
-    let budgets = Budgets { iterations: 1_000, calls: None, tokens: None, wall_ms: None };
+    let budgets = Budgets { iterations: 1_000, calls: None, tokens: None, wall_ms: None, children: None };
     Arc::new(codec::pin_manifest(Manifest {
         tools: vec![
             tool(LOOKUP, Route::External, EffectClass::Read),
@@ -119,6 +120,7 @@ pub fn report_input(message: &Message) -> Input {
         status: message.outcome.unwrap_or(TaskStatus::Success),
         item: message.item.unwrap(),
         after: message.after,
+        below: None,
     })
 }
 
@@ -220,6 +222,7 @@ impl Kit {
             context: BoxRange { id: context.id, length: context.items.len() as u32 },
             output: BoxRange { id: output, length: 0 },
             caller: CALLER,
+            parent: None,
         };
         NewRun {
             run: self.run_id(),
@@ -278,6 +281,8 @@ impl Kit {
             consumed: Vec::new(),
             clears_deltas: false,
             follows: None,
+            stops: made.stops,
+            report: made.report,
             now,
         }
     }

@@ -57,7 +57,7 @@ impl Opening {
     /// What the members declare to need.
     pub(super) fn of(members: &[Box<dyn Member>]) -> Self {
         let wants = || members.iter().map(|member| member.wants());
-        let heads = wants().filter_map(|wants| wants.agent.clone()).map(Question::Head).collect();
+        let heads = wants().flat_map(|wants| wants.agents.iter().cloned()).map(Question::Head).collect();
         let mut questions: BTreeSet<Question> = wants().flat_map(|wants| wants.questions.iter().cloned()).collect();
         if let [alone] = members {
             questions.extend(alone.wants().assumed.iter().map(|(question, _)| question.clone()));

@@ -33,7 +33,7 @@ macro_rules! run_columns {
             brief_columns!(),
             ", r.kind, r.dedupe, r.manifest, r.context, r.output, r.state_version, r.state, r.iteration, r.trace, r.parent_step, r.source,
                r.depth, r.deliverable, r.created_at, r.ended_at, r.note, r.takes, r.erase_ms,
-               r.held_ms, r.follows, r.unlisted"
+               r.held_ms, r.follows, r.unlisted, r.parent, r.parent_agent, r.parent_call"
         )
     };
 }
@@ -41,7 +41,7 @@ macro_rules! run_columns {
 macro_rules! message_columns {
     () => {
         "m.n, m.kind, m.status, m.run, m.epoch, m.call, m.item, m.outcome, m.after_execution, m.source, m.reason, m.created_at,
-         m.processed_at"
+         m.processed_at, m.below"
     };
 }
 
@@ -232,6 +232,8 @@ statements! {
     named_runs: concat!("SELECT ", run_columns!(), " FROM runs r WHERE NOT r.unlisted AND r.agent_name IS NOT NULL
         AND (r.tenant, r.agent_name, r.run) < ($1, $4, $2) AND (r.tenant, r.agent_name, r.run) >= ($1, $4, ''::bytea)
         ORDER BY r.tenant DESC, r.agent_name DESC, r.run DESC LIMIT $3");
+    child_runs: concat!("SELECT ", run_columns!(), " FROM runs r WHERE r.parent IS NOT NULL AND r.tenant = $1 AND r.parent = $4
+        AND r.run < $2 ORDER BY r.run DESC LIMIT $3");
     unended_runs: concat!("SELECT ", run_columns!(), " FROM (
             (SELECT h.run FROM heads h WHERE h.run IS NOT NULL AND (h.tenant, h.run) < ($1, $2) AND (h.tenant, h.run) >= ($1, ''::bytea)
              ORDER BY h.tenant DESC, h.run DESC LIMIT $3)
@@ -333,6 +335,14 @@ statements! {
             CROSS JOIN LATERAL (SELECT t.ctid FROM calls t WHERE t.run = q.run AND t.call = q.call LIMIT 1) AS found
             WHERE c.ctid = found.ctid RETURNING 1)
         SELECT 1 / ((SELECT count(*) FROM moved) = cardinality($64::bytea[]))::int");
+    /// Only child runs have parents, so that other runs pay nothing for these columns.
+    mark_children: all_of!("bytea", "UPDATE runs r SET parent = q.parent, parent_agent = q.agent, parent_call = q.call
+        FROM (SELECT unnest($1::bytea[]) AS run, unnest($2::bytea[]) AS parent, unnest($3::text[]) AS agent,
+            unnest($4::bigint[]) AS call) AS q
+        CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run LIMIT 1) AS found WHERE r.ctid = found.ctid");
+    /// Only results of child runs say what those used.
+    mark_below: all_of!("bigint", "UPDATE inbox m SET below = q.below FROM (SELECT unnest($1::bigint[]) AS n, unnest($2::text[]) AS below) AS q
+        CROSS JOIN LATERAL (SELECT t.ctid FROM inbox t WHERE t.n = q.n LIMIT 1) AS found WHERE m.ctid = found.ctid");
     activate_runs: all_of!("bytea", "UPDATE runs r SET status = 'active', epoch = q.epoch
         FROM (SELECT unnest($1::bytea[]) AS run, unnest($2::bigint[]) AS epoch) AS q
         CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run LIMIT 1) AS found WHERE r.ctid = found.ctid");

@@ -92,10 +92,13 @@ agents:
     model: anything
     instructions: |
       Find it.
-    tools: [echo, pay]
-    budgets: { iterations: 5, calls: 20, tokens: 100000, wall_time: 2h, parks: true }
+    tools: [echo, pay, agent/plain]
+    budgets: { iterations: 5, calls: 20, tokens: 100000, wall_time: 2h, children: 4, parks: true }
     ask: true
     serial: true
+    max_depth: 2
+    description: "Finds things."
+    parameters: { type: object }
   plain:
 approvals:
   - { tool: "pay*", server: tools, effect: write, tainted: false, until: 1h, on_timeout: approve, approvers: 2 }
@@ -322,11 +325,14 @@ fn a_full_file_gives_models_tools_and_agents() {
             policy: PolicyName::Respond,
             model: Some("anything".into()),
             instructions: Some("Find it.\n".into()),
-            tools: vec!["echo".into(), "pay".into()],
-            budgets: Budgets { iterations: 5, calls: Some(20), tokens: Some(100_000), wall_ms: Some(7_200_000) },
+            tools: vec!["echo".into(), "pay".into(), "agent/plain".into()],
+            budgets: Budgets { iterations: 5, calls: Some(20), tokens: Some(100_000), wall_ms: Some(7_200_000), children: Some(4) },
             budgets_park: true,
             ask: true,
             serial: true,
+            max_depth: 2,
+            description: Some("Finds things.".into()),
+            parameters: Some(json!({"type": "object"})),
             tenants: of_default(),
         }
     );
