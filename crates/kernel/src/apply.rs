@@ -81,6 +81,12 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             run.interrupts.retain(|interrupt| interrupt.call != Some(*call));
             stop_waiting(run);
         }
+        Event::CallRetried { call, retry, at, .. } => {
+            run.takeovers = 0;
+            if let Some(open) = open_call(run, *call) {
+                (open.retry, open.not_before) = (*retry, Some(*at));
+            }
+        }
         Event::Interrupted(interrupt) => {
             run.waiting_since = run.waiting_since.or(interrupt.at);
             run.interrupts.push(interrupt.clone());
@@ -177,7 +183,7 @@ fn end_hold(run: &mut Run, call: Option<CallNumber>) {
 fn release(run: &mut Run, call: CallNumber, deadline: Timestamp) {
     end_hold(run, Some(call));
     if let Some(open) = open_call(run, call) {
-        open.deadline = deadline;
+        (open.deadline, open.not_before) = (deadline, None);
     }
 }
 

@@ -179,6 +179,17 @@ pub enum Event {
         /// The call.
         call: CallNumber,
     },
+    /// A tool reported a failure, and the call is repeated under its number after a pause. The model does not read the failure.
+    CallRetried {
+        /// The call.
+        call: CallNumber,
+        /// The number of the repetition, from 1.
+        retry: u32,
+        /// The earliest start of the repetition.
+        at: Timestamp,
+        /// The item with the failure.
+        item: ItemId,
+    },
     /// The lease of the tool service that had claimed the call ended without a result. The call can be claimed again.
     LeaseEnded {
         /// The call that can be claimed again.
@@ -222,7 +233,7 @@ pub enum Event {
         /// The parked call.
         call: CallNumber,
     },
-    /// A call that waited for a higher limit may start under a new deadline. Versions before interrupts also wrote it when a person allowed a
+    /// A call that waited for a higher limit, or for the pause before its repetition, may start under a new deadline. Versions before interrupts also wrote it when a person allowed a
     /// call to run again.
     CallReleased {
         /// The released call.
@@ -292,6 +303,7 @@ impl Event {
             Event::Replied { .. } => "replied",
             Event::Reported { .. } => "reported",
             Event::ChildBegun { .. } => "child_begun",
+            Event::CallRetried { .. } => "call_retried",
             Event::LeaseEnded { .. } => "lease_ended",
             Event::Interrupted(_) => "interrupted",
             Event::Approved { .. } => "approved",
@@ -419,6 +431,8 @@ pub enum InputKind {
     InterruptTimeout,
     /// An instruction for the active run.
     Steer,
+    /// The pause before a repetition of a call is over.
+    RetryDue,
     /// A child run is on record.
     ChildBegun,
 }

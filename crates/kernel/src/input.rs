@@ -66,6 +66,8 @@ pub enum Input {
     InterruptTimedOut(u64),
     /// A client gave the active run another instruction, which is stored already.
     Steered(ItemId),
+    /// The pause before the repetition of a call is over.
+    RetryDue(CallNumber),
 }
 
 impl Input {
@@ -93,6 +95,7 @@ impl Input {
             Input::Answered(_) => InputKind::Answer,
             Input::InterruptTimedOut(_) => InputKind::InterruptTimeout,
             Input::Steered(_) => InputKind::Steer,
+            Input::RetryDue(_) => InputKind::RetryDue,
         }
     }
 
@@ -100,7 +103,7 @@ impl Input {
     pub fn call(&self) -> Option<CallNumber> {
         match self {
             Input::Reported(report) => Some(report.call),
-            Input::LeaseEnded(call) | Input::ChildBegun(call) => Some(*call),
+            Input::LeaseEnded(call) | Input::ChildBegun(call) | Input::RetryDue(call) => Some(*call),
             Input::Entered(_)
             | Input::Reasoned { .. }
             | Input::Replied(_)
@@ -240,6 +243,8 @@ pub struct Failure {
 pub struct Report {
     /// The call that the result belongs to.
     pub call: CallNumber,
+    /// The number of the repetition that the result belongs to; 0 is the first try.
+    pub retry: u32,
     /// Whether the tool or the call's deadline gave the result.
     pub cause: ReportCause,
     /// How the call ended.

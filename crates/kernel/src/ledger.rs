@@ -28,7 +28,7 @@ pub enum CallStatus {
     Applied,
     /// The deadline passed before a result arrived.
     Expired,
-    /// An interrupt holds the call until a person decides.
+    /// An interrupt holds the call until a person decides, or the call is in the pause before its repetition.
     Parked,
     /// The run ended before the result arrived.
     Dropped,
@@ -98,6 +98,8 @@ pub enum CallUpdate {
         result: Option<ItemId>,
         /// The new deadline, if it changes.
         deadline: Option<Timestamp>,
+        /// The number of the repetition that comes next, if the call is repeated.
+        retry: Option<u32>,
     },
 }
 
@@ -149,6 +151,7 @@ pub fn interrupt_updates(before: &Run, event: &Event) -> Vec<InterruptUpdate> {
         | Event::Replied { .. }
         | Event::ChildBegun { .. }
         | Event::LeaseEnded { .. }
+        | Event::CallRetried { .. }
         | Event::CallParked { .. }
         | Event::CallReleased { .. }
         | Event::Parked { .. }
@@ -167,6 +170,10 @@ pub fn call_updates(before: &Run, event: &Event) -> Vec<(CallNumber, CallUpdate)
         Event::ActionStarted { call, .. } => made(1, std::slice::from_ref(call)),
         Event::Reported { call, status, item, .. } => vec![moved(*call, arrived(*status), Some(*item))],
         Event::ChildBegun { call } => vec![moved(*call, CallStatus::Begun, None)],
+        // It can be claimed or started again after the pause.
+        Event::CallRetried { call, retry, .. } => {
+            vec![(*call, CallUpdate::Moved { status: CallStatus::Parked, result: None, deadline: None, retry: Some(*retry) })]
+        }
         Event::LeaseEnded { call } => vec![moved(*call, CallStatus::Waiting, None)],
         // The calls of the iteration wait unstarted for a higher limit.
         Event::Interrupted(Interrupt { cause: Cause::Budget, .. }) => {
@@ -208,7 +215,7 @@ fn made(iteration: u32, calls: &[OpenCall]) -> Vec<(CallNumber, CallUpdate)> {
 }
 
 fn moved(call: CallNumber, status: CallStatus, result: Option<ItemId>) -> (CallNumber, CallUpdate) {
-    (call, CallUpdate::Moved { status, result, deadline: None })
+    (call, CallUpdate::Moved { status, result, deadline: None, retry: None })
 }
 
 fn arrived(status: TaskStatus) -> CallStatus {
@@ -217,7 +224,8 @@ fn arrived(status: TaskStatus) -> CallStatus {
 
 /// The calls that a server starts again: they were started and have no result. A write is held by an event of its own.
 fn restarted(run: &Run) -> Vec<(CallNumber, CallUpdate)> {
-    let is_restarted = |call: &&OpenCall| call.route == Route::InProcess && run.is_free(call) && call.effect != EffectClass::Write;
+    let may_run = |call: &OpenCall| run.is_free(call) && call.not_before.is_none();
+    let is_restarted = |call: &&OpenCall| call.route == Route::InProcess && may_run(call) && call.effect != EffectClass::Write;
     run.calls().iter().filter(is_restarted).map(|call| moved(call.call, CallStatus::Started, None)).collect()
 }
 
@@ -227,7 +235,7 @@ fn released(run: &Run, call: CallNumber, deadline: Timestamp) -> (CallNumber, Ca
         Some(Progress::Begun) => CallStatus::Begun,
         Some(Progress::Open | Progress::Received { .. }) | None => CallStatus::fresh(open.map_or(Route::External, |call| call.route)),
     };
-    (call, CallUpdate::Moved { status, result: None, deadline: Some(deadline) })
+    (call, CallUpdate::Moved { status, result: None, deadline: Some(deadline), retry: None })
 }
 
 /// The last change of a call: its result is applied, or it is given up.
@@ -270,6 +278,8 @@ mod tests {
             untrusted: false,
             child: None,
             deadline: Timestamp(9),
+            retry: 0,
+            not_before: None,
             progress: Progress::Open,
         }
     }
@@ -329,7 +339,7 @@ mod tests {
         assert_eq!(statuses(&waiting, &resolved(number, Verdict::Raised, Some(raised))), []);
         for (call, status) in [(1, CallStatus::Started), (2, CallStatus::Started), (3, CallStatus::Waiting)] {
             let released = Event::CallReleased { call: CallNumber(call), deadline: Timestamp(20) };
-            let update = CallUpdate::Moved { status, result: None, deadline: Some(Timestamp(20)) };
+            let update = CallUpdate::Moved { status, result: None, deadline: Some(Timestamp(20)), retry: None };
             assert_eq!(call_updates(&waiting, &released), [(CallNumber(call), update)]);
         }
     }

@@ -44,8 +44,8 @@ pub use input::{
 pub use interrupt::{Cause, Gate, Interrupt, OnTimeout, PassedBudget, Verdict};
 pub use ledger::{CallStatus, CallUpdate, InterruptUpdate, call_updates, interrupt_updates};
 pub use manifest::{
-    AfterExecution, Compaction, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolChoice, ToolServer,
-    ToolSpec,
+    AfterExecution, CallRetries, Compaction, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolChoice,
+    ToolServer, ToolSpec,
 };
 pub use outstanding::{Effect, newly_outstanding, outstanding};
 pub use question::{ASK_PERSON, Question, ask_person_tool};

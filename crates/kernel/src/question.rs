@@ -39,6 +39,7 @@ pub fn ask_person_tool() -> ToolSpec {
         effect: EffectClass::Read,
         after_execution: AfterExecution::Suspend,
         deadline_ms: NO_DEADLINE_MS,
+        retry: None,
         strict: None,
         remote: None,
         untrusted: false,

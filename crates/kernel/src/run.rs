@@ -202,6 +202,12 @@ pub struct OpenCall {
     pub untrusted: bool,
     /// When the kernel stops waiting for its result.
     pub deadline: Timestamp,
+    /// How often it was repeated after its tool had reported a failure.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retry: u32,
+    /// The earliest start of the repetition. `None` once it may start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Timestamp>,
     /// The run that the call starts, if it is a call of an agent that is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child: Option<RunId>,
@@ -367,7 +373,7 @@ impl Run {
         calls.iter().filter(|call| self.is_free(call))
     }
 
-    /// Whether a call has no result and no interrupt of its own.
+    /// Whether a call has no result and no interrupt of its own. It may be in the pause before a repetition.
     pub fn is_free(&self, call: &OpenCall) -> bool {
         !call.is_received() && self.call_hold(call.call).is_none()
     }
@@ -409,10 +415,22 @@ impl Run {
     }
 
     /// When the wait ends by itself: the turn machine's `resume_deadline`. It is the earliest deadline of a call that nothing holds, or of
-    /// an interrupt.
+    /// an interrupt, or the end of a pause before a repetition.
     pub fn resume_deadline(&self) -> Option<Timestamp> {
         let interrupts = self.interrupts.iter().filter_map(|interrupt| interrupt.until);
-        self.free_calls().map(|call| call.deadline).chain(interrupts).min().filter(|at| *at < Timestamp::NEVER)
+        let calls = self.free_calls().map(|call| call.not_before.unwrap_or(call.deadline));
+        calls.chain(interrupts).min().filter(|at| *at < Timestamp::NEVER)
+    }
+
+    /// The end of the earliest pause before a repetition of a call.
+    pub fn retry_at(&self) -> Option<Timestamp> {
+        self.free_calls().filter_map(|call| call.not_before).min()
+    }
+
+    /// The calls whose pause before a repetition is over.
+    pub fn due_retries(&self, now: Timestamp) -> Vec<CallNumber> {
+        let is_due = |call: &&OpenCall| call.not_before.is_some_and(|at| at <= now);
+        self.free_calls().filter(is_due).map(|call| call.call).collect()
     }
 
     /// When a worker must look at this run even if no message arrives.
@@ -426,7 +444,8 @@ impl Run {
 
     /// The calls whose deadline has passed.
     pub fn expired(&self, now: Timestamp) -> Vec<CallNumber> {
-        self.free_calls().filter(|call| call.deadline <= now).map(|call| call.call).collect()
+        let is_over = |call: &&OpenCall| call.not_before.is_none() && call.deadline <= now;
+        self.free_calls().filter(is_over).map(|call| call.call).collect()
     }
 
     /// The interrupts whose deadline has passed, by their numbers.

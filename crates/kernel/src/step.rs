@@ -33,6 +33,7 @@ mod compaction;
 mod held;
 mod lost;
 mod reply;
+mod retries;
 mod steering;
 
 pub use self::children::ChildReport;
@@ -123,10 +124,12 @@ pub fn step(run: &Run, manifest: &Manifest, input: Input, moment: &mut Moment<'_
         (Phase::Thinking { .. }, Input::AttemptFailed(failure)) => draft.attempt_failed(failure),
         (Phase::Waiting { .. }, Input::Reported(report)) => draft.reported(&report),
         (Phase::Waiting { .. }, Input::LeaseEnded(call)) => draft.lease_ended(call),
+        (Phase::Waiting { .. }, Input::RetryDue(call)) => draft.retry_due(call),
         (Phase::Waiting { .. }, Input::ChildBegun(call)) => draft.child_begun(call),
-        (Phase::Accepted | Phase::Thinking { .. }, Input::Reported(_) | Input::LeaseEnded(_) | Input::ChildBegun(_)) => {
-            Err(IgnoreReason::NotWaiting)
-        }
+        (
+            Phase::Accepted | Phase::Thinking { .. },
+            Input::Reported(_) | Input::LeaseEnded(_) | Input::RetryDue(_) | Input::ChildBegun(_),
+        ) => Err(IgnoreReason::NotWaiting),
         (Phase::Accepted | Phase::Thinking { .. } | Phase::Waiting { .. }, Input::Entered(_))
         | (
             Phase::Accepted | Phase::Waiting { .. },
@@ -410,8 +413,19 @@ impl<'a, 'm> Draft<'a, 'm> {
         if call.is_received() {
             return Err(IgnoreReason::AlreadyReported);
         }
+        // A late copy of the failure that is the reason for the pause, or a result of an earlier try.
+        if report.retry < call.retry || call.not_before.is_some() {
+            return Err(IgnoreReason::AlreadyReported);
+        }
+        if report.retry > call.retry {
+            return Err(IgnoreReason::NotWaiting);
+        }
         if self.run().call_hold(report.call).is_some_and(|interrupt| !interrupt.takes_results()) {
             return Err(IgnoreReason::Held);
+        }
+        if let Some(at) = self.repeats_at(call, report) {
+            self.record(Event::CallRetried { call: report.call, retry: report.retry + 1, at, item: report.item });
+            return Ok(());
         }
         let after = policy::effective(call.after, report.after);
         let below = report.below.filter(|below| !below.is_empty()).map(Box::new);
@@ -440,7 +454,7 @@ impl<'a, 'm> Draft<'a, 'm> {
     fn lease_ended(&mut self, number: CallNumber) -> Taken {
         let call = self.run().call(number).ok_or(IgnoreReason::NotWaiting)?;
         match call.effect {
-            _ if !self.run().is_free(call) => return Err(IgnoreReason::AlreadyReported),
+            _ if !self.run().is_free(call) || call.not_before.is_some() => return Err(IgnoreReason::AlreadyReported),
             EffectClass::Write => self.interrupt(Cause::UnknownOutcome, Some(number)),
             EffectClass::Read | EffectClass::Idempotent => self.record(Event::LeaseEnded { call: number }),
         }

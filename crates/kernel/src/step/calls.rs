@@ -31,6 +31,8 @@ impl Draft<'_, '_> {
             after: tool.after_execution,
             untrusted: tool.untrusted,
             deadline: if tool.route == Route::Person { Timestamp::NEVER } else { self.deadline(tool.deadline_ms) },
+            retry: 0,
+            not_before: None,
             child: None,
             progress: Progress::Open,
         }
@@ -67,6 +69,8 @@ impl Draft<'_, '_> {
             after: AfterExecution::Suspend,
             untrusted: false,
             child: None,
+            retry: 0,
+            not_before: None,
             deadline: self.moment.now,
             progress: Progress::Open,
         }

@@ -26,6 +26,7 @@ mod questions;
 mod random_runs;
 mod reasoning;
 mod refused_calls;
+mod retries;
 mod steering;
 mod submit_result;
 mod waiting_time;

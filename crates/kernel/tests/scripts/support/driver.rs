@@ -98,11 +98,19 @@ impl Driver {
             }),
             ScriptedInput::Report { call, status, after, below } => {
                 let below = below.map(|lost| Below { lost, ..Below::default() });
-                let Input::Reported(report) = report(call, ReportCause::Tool, status, stored(self, call), after) else { unreachable!() };
-                Input::Reported(Report { below, ..report })
+                let (retry, item) = (self.retry(call), stored(self, call));
+                Input::Reported(Report { below, ..report(call, retry, ReportCause::Tool, status, item, after) })
             }
             ScriptedInput::Begun(call) => Input::ChildBegun(call),
-            ScriptedInput::Timeout(call) => report(call, ReportCause::Deadline, TaskStatus::Timeout, stored(self, call), None),
+            ScriptedInput::Stale(call) => {
+                let (retry, item) = (self.retry(call).saturating_sub(1), stored(self, call));
+                Input::Reported(report(call, retry, ReportCause::Tool, TaskStatus::Success, item, None))
+            }
+            ScriptedInput::RetryDue(call) => Input::RetryDue(call),
+            ScriptedInput::Timeout(call) => {
+                let (retry, item) = (self.retry(call), stored(self, call));
+                Input::Reported(report(call, retry, ReportCause::Deadline, TaskStatus::Timeout, item, None))
+            }
             ScriptedInput::LeaseEnded(call) => Input::LeaseEnded(call),
             ScriptedInput::Stop { reason, streamed } => Input::Stopped { reason, streamed: self::streamed(streamed) },
             ScriptedInput::Reasoned(thought) => Input::Reasoned { reasoning: reasoning(thought), chunks: ChunkLengths(vec![0]) },
@@ -159,6 +167,11 @@ impl Driver {
         Input::Answered(Answer { interrupt, shows, by: by.map(Into::into), decision })
     }
 
+    /// The number of the call's repetition that is in progress.
+    fn retry(&self, call: CallNumber) -> u32 {
+        self.run.call(call).map_or(0, |call| call.retry)
+    }
+
     /// The number of the open interrupt that holds this call, or the run. Zero, which no interrupt has, if nothing is held.
     fn number_of(&self, call: Option<CallNumber>) -> u64 {
         self.run.interrupts.iter().find(|open| open.call == call).map_or(0, |open| open.number)
@@ -189,8 +202,8 @@ pub fn item_id(number: u128) -> ItemId {
     ItemId(uuid::Uuid::from_u128(number))
 }
 
-fn report(call: CallNumber, cause: ReportCause, status: TaskStatus, item: ItemId, after: Option<AfterExecution>) -> Input {
-    Input::Reported(Report { call, cause, status, item, after, below: None })
+fn report(call: CallNumber, retry: u32, cause: ReportCause, status: TaskStatus, item: ItemId, after: Option<AfterExecution>) -> Report {
+    Report { call, retry, cause, status, item, after, below: None }
 }
 
 fn requested(wanted: ScriptedCall) -> RequestedCall {

@@ -113,6 +113,7 @@ fn iterations_count_one_by_one(before: &Run, made: &Transition) {
             | Event::Reported { .. }
             | Event::ChildBegun { .. }
             | Event::LeaseEnded { .. }
+            | Event::CallRetried { .. }
             | Event::Interrupted(_)
             | Event::Approved { .. }
             | Event::Resolved { .. }
@@ -146,6 +147,7 @@ fn calls_are_numbered_densely(before: &Run, made: &Transition) {
         | Event::Reported { .. }
         | Event::ChildBegun { .. }
         | Event::LeaseEnded { .. }
+        | Event::CallRetried { .. }
         | Event::Interrupted(_)
         | Event::Approved { .. }
         | Event::Resolved { .. }
@@ -258,8 +260,13 @@ fn no_write_starts_twice(driver: &mut Driver, before: &Run, input: &Input) {
         *driver.starts.entry(call).or_default() += 1;
         let open = driver.run.call(call).expect("an owed call is one of the iteration");
         let released = driver.journal.iter().filter(|event| matches!(event, Event::Resolved { verdict: Verdict::Released, .. })).count();
-        let may = if open.effect == EffectClass::Write { 1 + released } else { usize::MAX };
-        assert!(driver.starts[&call] as usize <= may, "a write starts once, and once more for each release by a person");
+        let is_repeat = |event: &&Event| matches!(event, Event::CallRetried { call: repeated, .. } if *repeated == call);
+        let repeated = driver.journal.iter().filter(is_repeat).count();
+        let may = if open.effect == EffectClass::Write { 1 + released + repeated } else { usize::MAX };
+        assert!(
+            driver.starts[&call] as usize <= may,
+            "a write starts once, and once more for each release by a person and each reported failure"
+        );
         assert_eq!(open.route, Route::InProcess, "only calls of this process are started by it");
     }
 }
@@ -283,7 +290,7 @@ fn the_head_takes_only_known_edges(before: &Run, after: &Run) {
 /// C-15, C-42.
 fn a_wait_has_calls_and_a_deadline_unless_parked(run: &Run) {
     // A child run may take as long as its parent, so that a wait for it alone has no deadline.
-    let free = run.calls().iter().filter(|call| run.is_free(call) && call.deadline < Timestamp::NEVER).count();
+    let free = run.calls().iter().filter(|call| run.is_free(call) && call.not_before.unwrap_or(call.deadline) < Timestamp::NEVER).count();
     let has_timeout = run.interrupts.iter().any(|interrupt| interrupt.until.is_some_and(|until| until < Timestamp::NEVER));
     assert_eq!(run.resume_deadline().is_some(), free > 0 && !run.is_held() || has_timeout, "what is free has a deadline");
     let not_before = outstanding(run).into_iter().find_map(|effect| match effect {

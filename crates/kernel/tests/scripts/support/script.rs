@@ -14,6 +14,8 @@
 //! report 2 failed terminate                 … which says what follows
 //! report 1 success below 50                 … of a child run, which used so many tokens
 //! begun 1                                   the child run of a call is on record
+//! stale 1                                   … a success of the try before the present one
+//! due 1                                     the pause before a repetition is over
 //! timeout 1                                 the deadline of a call passed
 //! lease_ended 1                             the lease of a tool service ended without a result
 //! stop because                              a request to stop the run
@@ -56,6 +58,8 @@ pub enum ScriptedInput {
     Begun(CallNumber),
     Timeout(CallNumber),
     LeaseEnded(CallNumber),
+    Stale(CallNumber),
+    RetryDue(CallNumber),
     Stop { reason: String, streamed: Option<String> },
     Reasoned(String),
     Thoughtful { before: String, text: String, between: String, calls: Vec<ScriptedCall> },
@@ -104,6 +108,8 @@ pub fn parse(line: &str) -> Line {
             Line::Happens(ScriptedInput::Report { call: call(parts[0]), status: status(parts[1]), after, below })
         }
         "begun" => Line::Happens(ScriptedInput::Begun(call(rest))),
+        "stale" => Line::Happens(ScriptedInput::Stale(call(rest))),
+        "due" => Line::Happens(ScriptedInput::RetryDue(call(rest))),
         "timeout" => Line::Happens(ScriptedInput::Timeout(call(rest))),
         "lease_ended" => Line::Happens(ScriptedInput::LeaseEnded(call(rest))),
         "stop" => {

@@ -1,7 +1,7 @@
 //! The short notation for a manifest:
 //!
 //! ```text
-//! tools: look, pay external write terminate 5000ms, ask client
+//! tools: look, pay external write terminate 5000ms, ask client, get retry=2/100ms
 //! budgets: 3 iterations, 4 calls, 100 tokens, 2000 wall_ms
 //! fields: title!, note
 //! origin: action
@@ -18,8 +18,8 @@
 //! A tool is in process, reads, suspends and has a minute to answer unless its line says otherwise; `!` marks a required field.
 
 use windlass_kernel::{
-    AfterExecution, Budgets, CallNumber, Compaction, EffectClass, Gate, Manifest, OnTimeout, Origin, ParentCall, ResultField, Route, RunId,
-    ToolChoice, ToolName, ToolSpec,
+    AfterExecution, Budgets, CallNumber, CallRetries, Compaction, EffectClass, Gate, Manifest, OnTimeout, Origin, ParentCall, ResultField,
+    Route, RunId, ToolChoice, ToolName, ToolSpec,
 };
 
 /// A run that has not begun.
@@ -75,6 +75,7 @@ pub fn tool(text: &str) -> ToolSpec {
         after_execution: AfterExecution::Suspend,
         deadline_ms: 60_000,
         remote: None,
+        retry: None,
         strict: None,
         untrusted: false,
         agent: None,
@@ -92,11 +93,18 @@ pub fn tool(text: &str) -> ToolSpec {
             "idempotent" => tool.effect = EffectClass::Idempotent,
             "write" => tool.effect = EffectClass::Write,
             "untrusted" => tool.untrusted = true,
+            retries if retries.starts_with("retry=") => tool.retry = Some(retry(retries.trim_start_matches("retry="))),
             "terminate" => tool.after_execution = AfterExecution::Terminate,
             deadline => tool.deadline_ms = number(deadline.trim_end_matches("ms")),
         }
     }
     tool
+}
+
+/// Reads `2/100ms`: two repetitions, and the first pause.
+pub fn retry(text: &str) -> CallRetries {
+    let (max, backoff) = text.split_once('/').expect("retries are N/Nms");
+    CallRetries { max: number(max), backoff_ms: number(backoff.trim_end_matches("ms")) }
 }
 
 /// Reads the notation of one rule for approvals: a pattern of tool names, and conditions.

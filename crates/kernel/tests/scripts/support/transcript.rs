@@ -129,6 +129,7 @@ fn event(event: &Event) -> String {
         Event::Cut { resumes: false, .. } => "ends".to_owned(),
         Event::Reported { call, status, after, .. } => format!("{} {}{}", call.0, status.as_str(), ending(*after)),
         Event::LeaseEnded { call } | Event::ChildBegun { call } | Event::CallParked { call } => call.0.to_string(),
+        Event::CallRetried { call, retry, at, .. } => format!("{} for the {retry}. time at {}", call.0, at.0),
         Event::Interrupted(interrupt) => interrupted(interrupt),
         Event::Approved { by, .. } => format!("by {by}"),
         Event::Resolved { verdict, by, deadline, raised, .. } => {
