@@ -83,6 +83,7 @@ fn start(
         after_execution: AfterExecution::Suspend,
         deadline_ms: 600_000,
         remote: None,
+        retry: None,
         strict: None,
         untrusted: false,
         agent: None,

@@ -164,6 +164,7 @@ impl From<EngineError> for ApiError {
             }
             EngineError::AlreadyApproved => Self::conflict("already_approved", message),
             EngineError::ParentGone => Self::conflict("parent_gone", message),
+            EngineError::CallPaused => Self::conflict("call_paused", message),
             EngineError::CallHeld => Self::conflict("call_held", message),
             EngineError::NotQuarantined => Self::conflict("not_quarantined", message),
             EngineError::NotActive => Self::conflict("not_active", message),

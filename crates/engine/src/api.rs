@@ -68,6 +68,8 @@ pub struct ToolResult {
     pub run: RunId,
     /// The number of the call.
     pub call: CallNumber,
+    /// The number of the call's repetition that it belongs to; 0 is the first try.
+    pub retry: u32,
     /// How the call ended.
     pub status: TaskStatus,
     /// The result: valid JSON, stored byte for byte.
@@ -307,6 +309,9 @@ pub enum EngineError {
     /// The call waits for a person's approval or answer and was never started.
     #[error("this call waits for a person's approval or answer; its result is not taken")]
     CallHeld,
+    /// The call is in the pause before a repetition, which no service has claimed.
+    #[error("this call is repeated after a pause and was not claimed again; its result is not taken")]
+    CallPaused,
     /// The run has no such open interrupt.
     #[error("nothing of this turn waits for a decision")]
     NotParked,

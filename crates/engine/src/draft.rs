@@ -80,14 +80,15 @@ impl Draft {
         let earlier = self.calls.iter_mut().find(|(number, _)| *number == call);
         match (earlier, change) {
             (None, change) => self.calls.push((call, change)),
-            (Some((_, CallChange::Made(made))), CallChange::Moved { status, result, deadline }) => {
+            (Some((_, CallChange::Made(made))), CallChange::Moved { status, result, deadline, retry: _ }) => {
                 made.status = status;
                 made.result = result.or(made.result);
                 made.deadline = deadline.unwrap_or(made.deadline);
             }
-            (Some((_, moved @ CallChange::Moved { .. })), CallChange::Moved { status, result, deadline }) => {
-                let CallChange::Moved { result: old_result, deadline: old_deadline, .. } = moved.clone() else { return };
-                *moved = CallChange::Moved { status, result: result.or(old_result), deadline: deadline.or(old_deadline) };
+            (Some((_, moved @ CallChange::Moved { .. })), CallChange::Moved { status, result, deadline, retry }) => {
+                let CallChange::Moved { result: old_result, deadline: old_deadline, retry: old_retry, .. } = moved.clone() else { return };
+                let (result, deadline) = (result.or(old_result), deadline.or(old_deadline));
+                *moved = CallChange::Moved { status, result, deadline, retry: retry.or(old_retry) };
             }
             (Some((_, earlier)), made @ CallChange::Made(_)) => *earlier = made,
         }
@@ -139,7 +140,7 @@ fn call_changes(transition: &mut Transition) -> Vec<(CallNumber, CallChange)> {
     let contents = call_contents(transition);
     let change = |(call, update)| match update {
         CallUpdate::Made { iteration, call: open } => (call, made(&open, iteration, &contents)),
-        CallUpdate::Moved { status, result, deadline } => (call, CallChange::Moved { status, result, deadline }),
+        CallUpdate::Moved { status, result, deadline, retry } => (call, CallChange::Moved { status, result, deadline, retry }),
     };
     std::mem::take(&mut transition.calls).into_iter().map(change).collect()
 }
@@ -191,7 +192,7 @@ fn kind_of(events: &[Event]) -> CommitKind {
             Event::Reported { status: windlass_kernel::TaskStatus::Timeout, .. } => CommitKind::Timeout,
             Event::Reported { .. } => CommitKind::Report,
             Event::ChildBegun { .. } => CommitKind::BeginChild,
-            Event::AttemptFailed { .. } | Event::Compacting { .. } => CommitKind::Retry,
+            Event::AttemptFailed { .. } | Event::Compacting { .. } | Event::CallRetried { .. } => CommitKind::Retry,
             Event::Accepted { .. }
             | Event::ActionStarted { .. }
             | Event::LeaseEnded { .. }

@@ -256,6 +256,14 @@ impl Engine {
         if result.call.0 == 0 || result.call.0 > run.state.calls_used {
             return Err(EngineError::UnknownCall);
         }
+        let tries = run.state.call(result.call).map_or(0, |open| open.retry);
+        if run.state.call(result.call).is_some() && result.retry > tries {
+            return Err(EngineError::UnknownCall);
+        }
+        // Its row would make the result of the repetition a duplicate.
+        if run.state.call(result.call).is_some_and(|open| open.not_before.is_some() && result.retry == open.retry) {
+            return Err(EngineError::CallPaused);
+        }
         if run.state.call_hold(result.call).is_some_and(|interrupt| !interrupt.takes_results()) {
             return Err(EngineError::CallHeld);
         }

@@ -106,6 +106,7 @@ impl Inner {
             message: NewMessage {
                 kind: MessageKind::ToolResult,
                 call: Some(result.call),
+                retry: result.retry,
                 item: Some(item),
                 outcome: Some(result.status),
                 after: result.after,

@@ -78,6 +78,7 @@ impl Projection<'_> {
             | Event::OwnerChanged { .. }
             | Event::Ignored { .. }
             | Event::Steered { .. }
+            | Event::CallRetried { .. }
             | Event::BudgetBreached { .. } => {}
         }
     }

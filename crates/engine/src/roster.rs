@@ -238,6 +238,7 @@ impl AgentCatalog {
             // The run waits as long as the child takes.
             deadline_ms: u64::MAX,
             remote: None,
+            retry: None,
             strict: None,
             untrusted: false,
             agent: Some(agent),
@@ -262,6 +263,7 @@ impl AgentCatalog {
             after_execution: windlass_kernel::AfterExecution::Suspend,
             deadline_ms: settings.call_deadline_ms,
             remote: None,
+            retry: offered.retry,
             strict: None,
             untrusted: false,
             agent: None,

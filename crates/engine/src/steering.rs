@@ -59,6 +59,7 @@ pub(crate) fn steering_message(steering: &Steering) -> NewMessage {
     NewMessage {
         kind: MessageKind::Steer,
         call: None,
+        retry: 0,
         item: Some(steering.item.id),
         outcome: None,
         after: None,

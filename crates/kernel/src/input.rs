@@ -83,7 +83,7 @@ impl Input {
             Input::Reasoned { .. } => InputKind::Reasoned,
             Input::Replied(_) => InputKind::Replied,
             Input::AttemptFailed(_) => InputKind::AttemptFailed,
-            Input::Reported(Report { cause: ReportCause::Tool, .. }) => InputKind::ToolResult,
+            Input::Reported(Report { cause: ReportCause::Tool | ReportCause::Server, .. }) => InputKind::ToolResult,
             Input::Reported(Report { cause: ReportCause::Deadline, .. }) => InputKind::Timeout,
             Input::LeaseEnded(_) => InputKind::LeaseEnded,
             Input::ChildBegun(_) => InputKind::ChildBegun,
@@ -264,6 +264,8 @@ pub enum ReportCause {
     Tool,
     /// The call's deadline.
     Deadline,
+    /// The server that runs the call, in place of the tool: it has no usable answer, and the tool may have run.
+    Server,
 }
 
 /// A person's answer to an interrupt.

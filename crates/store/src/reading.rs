@@ -87,6 +87,7 @@ fn message((id, row): (MessageId, MessageRow)) -> Message {
         kind: row.kind,
         run: row.run,
         call: row.call,
+        retry: row.retry,
         item: row.item,
         outcome: row.outcome,
         after: row.after,
@@ -257,6 +258,7 @@ fn call_view(row: CallRow) -> CallView {
         worker: row.worker,
         lease_until: row.lease_until,
         created_at: row.created_at,
+        retry: row.retry,
         attempt: row.attempt,
     }
 }

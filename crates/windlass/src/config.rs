@@ -32,7 +32,7 @@ use std::{
     time::Duration,
 };
 
-use windlass_kernel::{AfterExecution, Budgets, EffectClass, Gate, PolicyName, Timestamp};
+use windlass_kernel::{AfterExecution, Budgets, CallRetries, EffectClass, Gate, PolicyName, Timestamp};
 
 pub use error::{ConfigError, Origin};
 pub use log::{Log, LogFormat};
@@ -316,6 +316,8 @@ pub struct ExternalTool {
     pub after_execution: AfterExecution,
     /// The time limit for a result; `limits.call_deadline` by default.
     pub deadline: Duration,
+    /// Whether calls are repeated if the tool reports a failure.
+    pub retry: Option<CallRetries>,
     pub tenants: Tenants,
 }
 
@@ -328,6 +330,8 @@ pub struct McpServer {
     pub place: McpPlace,
     /// The effect classes of its tools, which take precedence over the server's annotations.
     pub effects: BTreeMap<String, EffectClass>,
+    /// Whether calls of its tools, except writes, are repeated if a tool reports a failure.
+    pub retry: Option<CallRetries>,
     pub tenants: Tenants,
     /// Whether all tenants share one session or process.
     pub shared: bool,

@@ -290,6 +290,7 @@ fn roster(config: &Config) -> AgentCatalog {
             after_execution: tool.after_execution,
             deadline_ms: millis(tool.deadline.min(config.limits.call_deadline)),
             remote: None,
+            retry: tool.retry,
             strict: None,
             untrusted: false,
             agent: None,

@@ -270,6 +270,7 @@ impl Tools {
             after_execution: AfterExecution::Suspend,
             deadline_ms: self.deadline_ms,
             remote: None,
+            retry: None,
             strict: function.strict,
             untrusted: false,
             agent: None,

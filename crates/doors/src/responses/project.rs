@@ -186,6 +186,7 @@ impl Projection {
             | Event::OwnerChanged { .. }
             | Event::Ignored { .. }
             | Event::Steered { .. }
+            | Event::CallRetried { .. }
             | Event::BudgetBreached { .. } => {}
         }
     }

@@ -168,5 +168,6 @@ fn call_row(run: RunId, call: &CallView) -> Value {
         "lease_until": call.lease_until.map(moment),
         "created_at": moment(call.created_at),
         "attempt": call.attempt,
+        "retry": call.retry,
     })
 }

@@ -123,6 +123,7 @@ fn tool(name: &str, effect: EffectClass) -> (ToolName, ToolSpec) {
         after_execution: AfterExecution::Suspend,
         deadline_ms: 600_000,
         remote: None,
+        retry: None,
         strict: None,
         untrusted: false,
         agent: None,

@@ -28,6 +28,7 @@ impl Worker {
                 Event::OwnerChanged { .. } => observed.taken_over(),
                 Event::Interrupted(interrupt) => observed.interrupted(interrupt, interrupt.call.and_then(|call| self.call(commit, call))),
                 Event::AttemptFailed { code, fallback: Some(fallback), .. } => observed.falls_back(code, fallback),
+                Event::CallRetried { call, retry, .. } => observed.call_retried(*call, self.call(commit, *call), *retry),
                 Event::Reported { call, status, .. } => self.reported(&observed, commit, *call, *status),
                 Event::Ended { .. } => observed.ended(&commit.state, commit.now),
                 Event::Accepted { .. }
@@ -154,6 +155,12 @@ impl Observed<'_> {
     fn falls_back(&self, code: &FailureCode, fallback: &str) {
         let code = code.as_str();
         log_run!(warn, self, code, fallback, "the model is unavailable; the next attempt asks its fallback");
+    }
+
+    fn call_retried(&self, number: CallNumber, call: Option<&OpenCall>, retry: u32) {
+        let key = CallKey { run: self.run, call: number };
+        let tool = call.map(|call| call.tool.as_str());
+        log_run!(warn, self, call = %key, tool, retry, "a tool reported a failure; the call is repeated after a pause");
     }
 
     fn call_failed(&self, call: &OpenCall, status: TaskStatus, failure: &CallFailure<'_>) {

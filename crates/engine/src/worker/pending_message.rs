@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use windlass_kernel::{
-    Decision, Failure, FailureCause, FailureCode, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Spent,
-    StreamedText, TaskStatus, Tenant, Timestamp, check_steering, parameters::Parameters,
+    Decision, Failure, FailureCause, FailureCode, Input, ItemId, ItemKind, NewItem, OpenCall, Phase, Progress, Report, ReportCause, RunId,
+    Spent, StreamedText, TaskStatus, Tenant, Timestamp, check_steering, parameters::Parameters,
 };
 use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry};
 
@@ -330,7 +330,7 @@ impl Drafting<'_> {
     }
 
     fn tool(&mut self, done: &ToolDone) -> bool {
-        let is_open = self.draft.run.call(done.call).is_some_and(|call| self.draft.run.is_free(call));
+        let is_open = self.draft.run.call(done.call).is_some_and(|call| self.draft.run.is_free(call) && call.not_before.is_none());
         if done.run != self.run || !is_open {
             return false;
         }
@@ -339,23 +339,24 @@ impl Drafting<'_> {
             Err(EffectError::NotStarted | EffectError::ReplayMismatch) => false,
             Err(EffectError::Failed(why)) => {
                 let content = windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "tool_failed", why);
-                self.take_result(done.call, TaskStatus::Failed, content, None, None)
+                self.take_result(done.call, (ReportCause::Tool, TaskStatus::Failed), content, None, None)
             }
             Ok(report) if report.result.len() > self.inner.settings.item_bytes_max => {
                 let reason = format!("the result has {} bytes, {} are allowed", report.result.len(), self.inner.settings.item_bytes_max);
                 let content = windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "result_too_large", &reason);
-                self.take_result(done.call, TaskStatus::Failed, content, None, None)
+                self.take_result(done.call, (ReportCause::Server, TaskStatus::Failed), content, None, None)
             }
             Ok(report) => match serde_json::from_slice(&report.result) {
                 Ok(raw) => {
                     let content = windlass_kernel::content::result(done.call, report.status, raw);
                     let after = self.inner.reader.wished_after(raw).or(report.after);
-                    self.take_result(done.call, report.status, content, after, None)
+                    let cause = if report.failure.is_some() { ReportCause::Server } else { ReportCause::Tool };
+                    self.take_result(done.call, (cause, report.status), content, after, None)
                 }
                 Err(_) => {
                     let content =
                         windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "bad_result", "the tool's result was not JSON");
-                    self.take_result(done.call, TaskStatus::Failed, content, None, None)
+                    self.take_result(done.call, (ReportCause::Server, TaskStatus::Failed), content, None, None)
                 }
             },
         }
@@ -373,19 +374,20 @@ impl Drafting<'_> {
             Err(EffectError::NotStarted | EffectError::ReplayMismatch) => false,
             Err(EffectError::Failed(Refused { code, message })) => {
                 let content = windlass_kernel::content::refusal(started.call, TaskStatus::Failed, code, message);
-                self.take_result(started.call, TaskStatus::Failed, content, None, None)
+                self.take_result(started.call, (ReportCause::Tool, TaskStatus::Failed), content, None, None)
             }
         }
     }
 
     fn report(&mut self, result: &ToolResult) -> bool {
-        let is_awaited = self.draft.run.call(result.call).is_some_and(|call| !call.is_received());
+        let takes = |call: &OpenCall| !call.is_received() && call.not_before.is_none() && call.retry == result.retry;
+        let is_awaited = self.draft.run.call(result.call).is_some_and(takes);
         if result.run != self.run || !is_awaited {
             return false;
         }
         match result_content(result) {
             Ok(content) => {
-                let taken = self.take_result(result.call, result.status, content, result.after, result.source.clone());
+                let taken = self.take_result(result.call, (ReportCause::Tool, result.status), content, result.after, result.source.clone());
                 if let Some(message) = self.draft.messages.last_mut() {
                     message.key = result.key.clone();
                 }
@@ -399,16 +401,18 @@ impl Drafting<'_> {
     fn take_result(
         &mut self,
         call: windlass_kernel::CallNumber,
-        status: TaskStatus,
+        (cause, status): (ReportCause, TaskStatus),
         content: bytes::Bytes,
         after: Option<windlass_kernel::AfterExecution>,
         source: Option<String>,
     ) -> bool {
         let item = ItemId(self.inner.ids.fresh());
+        let retry = self.draft.run.call(call).map_or(0, |open| open.retry);
         self.draft.items.push(NewItem::own(item, ItemKind::Result, content));
         self.message(NewMessage {
             kind: MessageKind::ToolResult,
             call: Some(call),
+            retry,
             item: Some(item),
             outcome: Some(status),
             after,
@@ -416,7 +420,7 @@ impl Drafting<'_> {
             reason: None,
             key: None,
         });
-        self.step(Input::Reported(Report { call, cause: ReportCause::Tool, status, item, after, below: None }))
+        self.step(Input::Reported(Report { call, retry, cause, status, item, after, below: None }))
     }
 
     fn stop(&mut self, stop: &Stop) -> bool {
@@ -472,7 +476,17 @@ impl Drafting<'_> {
         // A call may get several decisions, so the row of a decision does not carry the call as the row of a report does.
         let (source, key) = (answer.source.clone(), answer.key.clone());
         let by = source.as_deref().map(Arc::from);
-        self.message(NewMessage { kind: MessageKind::Answer, call: None, item, outcome: None, after: None, source, reason: None, key });
+        self.message(NewMessage {
+            kind: MessageKind::Answer,
+            call: None,
+            retry: 0,
+            item,
+            outcome: None,
+            after: None,
+            source,
+            reason: None,
+            key,
+        });
         self.answered_at = Some(self.draft.run.next_number);
         self.step(Input::Answered(windlass_kernel::Answer { interrupt, shows, by, decision }));
         self.remaining = self.draft.run.interrupt(interrupt).map_or(0, |open| open.needs.saturating_sub(open.approvals.len() as u8));
@@ -498,6 +512,7 @@ pub(super) fn stop_message(stop: &Stop) -> NewMessage {
     NewMessage {
         kind: MessageKind::Stop,
         call: None,
+        retry: 0,
         item: None,
         outcome: None,
         after: None,

@@ -20,6 +20,7 @@ mod provider;
 mod repeats;
 mod requests;
 mod retention;
+mod retries;
 mod steering;
 mod stop;
 mod store_faults;

@@ -6,7 +6,7 @@ use crate::{
     event::{Event, IgnoreReason, TaskStatus},
     ids::{CallNumber, Timestamp},
     input::{Report, ReportCause},
-    manifest::AfterExecution,
+    manifest::{AfterExecution, EffectClass},
     run::OpenCall,
 };
 
@@ -15,8 +15,14 @@ impl Draft<'_, '_> {
     /// or the wall time of the run is over before the repetition could start. A failure that answers the question what became of the call
     /// is its result, too, and so is one that is to end the run.
     pub(super) fn repeats_at(&self, call: &OpenCall, report: &Report) -> Option<Timestamp> {
-        let is_failure = report.status == TaskStatus::Failed && report.cause == ReportCause::Tool;
-        if !is_failure || report.after == Some(AfterExecution::Terminate) || self.run().call_hold(call.call).is_some() {
+        let may_repeat = match report.cause {
+            ReportCause::Tool => true,
+            // The tool may have run, and a repetition has another key.
+            ReportCause::Server => call.effect == EffectClass::Read,
+            ReportCause::Deadline => false,
+        };
+        let is_failure = report.status == TaskStatus::Failed;
+        if !may_repeat || !is_failure || report.after == Some(AfterExecution::Terminate) || self.run().call_hold(call.call).is_some() {
             return None;
         }
         let retries = self.manifest.tool(call.tool.as_str())?.retry.filter(|retries| call.retry < retries.max)?;

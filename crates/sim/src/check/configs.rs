@@ -69,6 +69,7 @@ impl Config {
             after_execution: AfterExecution::Suspend,
             deadline_ms: DEADLINE_TICKS,
             remote: None,
+            retry: None,
             strict: None,
             untrusted: false,
             agent: None,

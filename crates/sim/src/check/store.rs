@@ -412,6 +412,7 @@ fn judge(seen: &mut Seen, stored: &Run, event: &Event) {
         | Event::Parked { .. }
         | Event::Unparked
         | Event::Steered { .. }
+        | Event::CallRetried { .. }
         | Event::Ignored { .. } => {}
     }
 }

@@ -143,6 +143,7 @@ fn roster() -> AgentCatalog {
         after_execution: AfterExecution::Suspend,
         deadline_ms: 60_000,
         remote: None,
+        retry: None,
         strict: None,
         untrusted: false,
         agent: None,

@@ -251,6 +251,7 @@ impl Track {
             | Event::Parked { .. }
             | Event::Unparked
             | Event::Steered { .. }
+            | Event::CallRetried { .. }
             | Event::Ignored { .. }
             | Event::Ended { .. } => {}
         }

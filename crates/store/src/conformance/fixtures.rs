@@ -6,9 +6,10 @@ use std::sync::{
 };
 
 use windlass_kernel::{
-    ASK_PERSON, AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, CallUpdate, CallerSpan, ChunkLengths, ConversationId,
-    EffectClass, Epoch, Event, Gate, Input, ItemId, ItemKind, Manifest, Moment, NewItem, Opening, Origin, Reply, Report, ReportCause,
-    RequestedCall, Route, Run, RunId, SpanId, TaskStatus, Tenant, Timestamp, ToolSpec, Transition, apply, ask_person_tool, content, step,
+    ASK_PERSON, AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, CallRetries, CallUpdate, CallerSpan, ChunkLengths,
+    ConversationId, EffectClass, Epoch, Event, Gate, Input, ItemId, ItemKind, Manifest, Moment, NewItem, Opening, Origin, Reply, Report,
+    ReportCause, RequestedCall, Route, Run, RunId, SpanId, TaskStatus, Tenant, Timestamp, ToolSpec, Transition, apply, ask_person_tool,
+    content, step,
 };
 use windlass_ports::{
     Admission, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, ContextSize, DeltaBatch, Enqueued, Guard, Lineage, Loaded,
@@ -57,6 +58,11 @@ pub fn foreign(name: &str) -> AgentKey {
     AgentKey { tenant: "other".into(), agent: name.into() }
 }
 
+/// An external tool whose calls are repeated once after a failure.
+pub const FLAKY: &str = "flaky";
+/// The pause before that repetition.
+pub const FLAKY_PAUSE_MS: u64 = 500;
+
 /// The manifest of the tests' runs.
 pub fn manifest() -> Arc<PinnedManifest> {
     let tool = |name: &str, route, effect| ToolSpec {
@@ -68,6 +74,7 @@ pub fn manifest() -> Arc<PinnedManifest> {
         after_execution: AfterExecution::Suspend,
         deadline_ms: DEADLINE_MS,
         remote: None,
+        retry: None,
         strict: None,
         untrusted: false,
         agent: None,
@@ -79,6 +86,7 @@ pub fn manifest() -> Arc<PinnedManifest> {
             tool(CHARGE, Route::External, EffectClass::Write),
             tool(LOCAL, Route::InProcess, EffectClass::Read),
             tool(HANDED_BACK, Route::Client, EffectClass::Write),
+            ToolSpec { retry: Some(CallRetries { max: 1, backoff_ms: FLAKY_PAUSE_MS }), ..tool(FLAKY, Route::External, EffectClass::Read) },
             ask_person_tool(),
         ],
         ..Manifest::plain("test", budgets)
@@ -116,6 +124,7 @@ pub fn delta_batch(agent: &AgentKey, run: RunId, epoch: u64, first: u32, pieces:
 pub fn report_input(message: &Message) -> Input {
     Input::Reported(Report {
         call: message.call.unwrap(),
+        retry: message.retry,
         cause: ReportCause::Tool,
         status: message.outcome.unwrap_or(TaskStatus::Success),
         item: message.item.unwrap(),
@@ -332,6 +341,7 @@ impl Kit {
             message: NewMessage {
                 kind: MessageKind::ToolResult,
                 call: Some(CallNumber(call)),
+                retry: 0,
                 item: Some(content.id),
                 outcome: Some(TaskStatus::Success),
                 after: None,
@@ -378,7 +388,9 @@ pub fn call_changes(made: &Transition) -> Vec<(CallNumber, CallChange)> {
             status: CallStatus::fresh(call.route),
             result: None,
         }),
-        CallUpdate::Moved { status, result, deadline } => CallChange::Moved { status: *status, result: *result, deadline: *deadline },
+        CallUpdate::Moved { status, result, deadline, retry } => {
+            CallChange::Moved { status: *status, result: *result, deadline: *deadline, retry: *retry }
+        }
     };
     let numbers = made.calls.iter().map(|(call, _)| *call);
     numbers.zip(made.calls.iter().map(|(_, update)| update).map(change)).collect()

@@ -315,8 +315,17 @@ pub async fn tm_05_interrupts_are_erased_with_their_tenant(store: Arc<dyn Full>)
 pub async fn a_run_that_is_given_up_has_no_open_interrupts(store: Arc<dyn Full>) {
     let (kit, agent) = (gated(&store, Gate::default()), agent("a"));
     let run = calling(&kit, &agent, &[CHARGE, CHARGE], START).await;
-    let message =
-        NewMessage { kind: MessageKind::Answer, call: None, item: None, outcome: None, after: None, source: None, reason: None, key: None };
+    let message = NewMessage {
+        kind: MessageKind::Answer,
+        call: None,
+        retry: 0,
+        item: None,
+        outcome: None,
+        after: None,
+        source: None,
+        reason: None,
+        key: None,
+    };
     let deliverable = kit.item(ItemKind::Deliverable, b"{\"text\":\"given up\"}");
     store.quarantine(agent.clone(), run, "unreadable".into()).await.unwrap();
     let now = START.plus_ms(3);

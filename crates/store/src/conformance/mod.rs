@@ -108,6 +108,7 @@ macro_rules! conformance {
             reports::a_report_for_a_queued_run_waits_with_it;
             reports::a_refused_message_no_longer_waits;
             reports::an_instruction_waits_for_the_owner_of_an_active_run;
+            reports::every_repetition_of_a_call_has_a_report_of_its_own;
             reports::a_report_of_the_owner_meets_one_from_outside;
             claims::calls_are_given_oldest_first;
             claims::a_repeated_key_gives_the_same_calls;

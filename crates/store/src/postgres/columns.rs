@@ -271,6 +271,7 @@ impl Columns {
             created_at: self.time()?,
             processed_at: self.maybe_time()?,
             below: self.maybe_text()?.and_then(|text| codec::decode_below(&text)),
+            retry: self.small()?,
         };
         Ok((id, row))
     }
@@ -298,6 +299,7 @@ impl Columns {
             lease_until: self.maybe_time()?,
             attempt: self.small()?,
             claim_key: self.maybe_text()?,
+            retry: self.small()?,
         })
     }
 

@@ -38,6 +38,8 @@ pub struct CallRow {
     pub attempt: u32,
     /// The hash of the key of the claim that holds it.
     pub claim_key: Option<String>,
+    /// How often it was repeated after a reported failure.
+    pub retry: u32,
 }
 
 impl CallRow {
@@ -47,6 +49,7 @@ impl CallRow {
         self.status = moved.status;
         self.result = moved.result.or(self.result);
         self.deadline = moved.deadline.unwrap_or(self.deadline);
+        self.retry = moved.retry.unwrap_or(self.retry);
         self.lease_until = None;
         self.claim_key = None;
         if moved.status == CallStatus::Started {
@@ -67,11 +70,18 @@ pub struct CallMove {
     pub result: Option<ItemId>,
     /// The new deadline, if it changes.
     pub deadline: Option<Timestamp>,
+    /// The number of the repetition that comes next, if the call is repeated.
+    pub retry: Option<u32>,
 }
 
 impl CallMove {
     /// This change and a later one, merged.
     pub fn then(self, later: CallMove) -> CallMove {
-        CallMove { status: later.status, result: later.result.or(self.result), deadline: later.deadline.or(self.deadline) }
+        CallMove {
+            status: later.status,
+            result: later.result.or(self.result),
+            deadline: later.deadline.or(self.deadline),
+            retry: later.retry.or(self.retry),
+        }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Resu
         return first.map(Taken::Recorded).ok_or(StoreError::Fenced);
     }
     if let Some(call) = report.message.call.filter(|_| is_report(report.message.kind))
-        && let Some(first) = rows.report(report.run, call, report.message.kind)?
+        && let Some(first) = rows.report(report.run, call, report.message.kind, report.message.retry)?
     {
         return Ok(Taken::Duplicate(first));
     }
@@ -67,6 +67,7 @@ fn message(report: &NewReport, run: &RunBrief, status: MessageStatus) -> Message
         run: Some(run.run),
         epoch: None,
         call: message.call,
+        retry: message.retry,
         item: message.item,
         outcome: message.outcome,
         after: message.after,

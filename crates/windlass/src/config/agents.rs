@@ -1,9 +1,9 @@
 //! `tools.external` and `agents`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use windlass_engine::agent_tool_name;
-use windlass_kernel::{ASK_PERSON, AfterExecution, Budgets, EffectClass, PolicyName, SUBMIT_RESULT};
+use windlass_kernel::{ASK_PERSON, AfterExecution, Budgets, CallRetries, EffectClass, PolicyName, SUBMIT_RESULT};
 use windlass_ports::Tenants;
 
 use super::{
@@ -15,7 +15,8 @@ use super::{
 };
 
 pub(super) const EXTERNAL: Keys =
-    Keys { known: &["name", "description", "parameters", "effect", "after_execution", "deadline", "tenants"], later: &[] };
+    Keys { known: &["name", "description", "parameters", "effect", "after_execution", "deadline", "retry", "tenants"], later: &[] };
+pub(super) const RETRY: Keys = Keys { known: &["max", "backoff"], later: &[] };
 pub(super) const AGENT: Keys = Keys {
     known: &["policy", "model", "instructions", "tools", "budgets", "ask", "serial", "tenants", "max_depth", "description", "parameters"],
     later: &[],
@@ -50,6 +51,7 @@ fn read_tool(name: String, mut section: Section, limits: &Limits, known: &KnownT
         after_execution: section
             .read_or("after_execution", AfterExecution::Suspend, |field| field.choice("after_execution", &endings, &[]))?,
         deadline: section.read_or("deadline", limits.call_deadline, Field::duration)?,
+        retry: section.take("retry").map(read_retry).transpose()?,
         tenants: known.read_own(section.take("tenants"))?,
     })
 }
@@ -60,6 +62,23 @@ struct Asked {
     /// The tenants of the agent that asks.
     by: Tenants,
     agent: String,
+}
+
+/// Repetitions of calls that one tool may have at most.
+const RETRIES_MAX: u32 = 10;
+/// The first pause, unless it is configured.
+const BACKOFF: Duration = Duration::from_secs(1);
+
+/// How often a call is repeated whose tool reports a failure, and after which pause.
+pub(super) fn read_retry(field: Field) -> Result<CallRetries, ConfigError> {
+    let mut section = field.section(&RETRY)?;
+    let max_field = section.require("max")?;
+    let max: u32 = max_field.whole(1)?;
+    if max > RETRIES_MAX {
+        return Err(max_field.fail(format!("at most {RETRIES_MAX} repetitions are possible")));
+    }
+    let backoff = section.read_or("backoff", BACKOFF, Field::duration)?;
+    Ok(CallRetries { max, backoff_ms: u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX) })
 }
 
 /// Reads agents and checks that the models and tools which they name exist.

@@ -98,7 +98,7 @@ const LIMITS: Keys = Keys {
 
 /// The valid keys of all sections.
 #[cfg(test)]
-pub(super) const ALL: [&Keys; 21] = [
+pub(super) const ALL: [&Keys; 22] = [
     &TOP,
     &server::SERVER,
     &STORE,
@@ -108,6 +108,7 @@ pub(super) const ALL: [&Keys; 21] = [
     &MODEL,
     &TOOLS,
     &agents::EXTERNAL,
+    &agents::RETRY,
     &mcp::SERVER,
     &mcp::MCP,
     &mcp::EGRESS,

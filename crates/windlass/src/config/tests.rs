@@ -4,7 +4,7 @@ use std::{os::unix::fs::PermissionsExt, time::Duration};
 
 use serde_json::json;
 use windlass_doors::PeerRules;
-use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName};
+use windlass_kernel::{AfterExecution, Budgets, CallRetries, EffectClass, PolicyName};
 
 use super::{node::Node, *};
 use crate::tls::TlsFiles;
@@ -77,6 +77,7 @@ tools:
       effect: read
       after_execution: terminate
       deadline: 30d
+      retry: { max: 2, backoff: 500ms }
     - { name: pay }
   mcp:
     - label: tools
@@ -84,7 +85,7 @@ tools:
       headers: { X-Team: blue, x-key: "${TOKEN}" }
       authorization: "${TOKEN}"
       effects: { search: read, put: idempotent, send: write }
-    - { label: other, url: https://tools.example.com, shared: true }
+    - { label: other, url: https://tools.example.com, shared: true, retry: { max: 3 } }
     - { label: near, command: [tool, --key, "${TOKEN}"], env: { KEY: "${TOKEN}" } }
 agents:
   researcher:
@@ -304,6 +305,7 @@ fn a_full_file_gives_models_tools_and_agents() {
             effect: EffectClass::Read,
             after_execution: AfterExecution::Terminate,
             deadline: Duration::from_secs(30 * 24 * 60 * 60),
+            retry: Some(CallRetries { max: 2, backoff_ms: 500 }),
             tenants: of_default(),
         }
     );
@@ -316,6 +318,7 @@ fn a_full_file_gives_models_tools_and_agents() {
             effect: EffectClass::Write,
             after_execution: AfterExecution::Suspend,
             deadline: Duration::from_secs(300),
+            retry: None,
             tenants: of_default(),
         }
     );

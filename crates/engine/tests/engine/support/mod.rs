@@ -24,7 +24,7 @@ pub use gauge::Latch;
 pub use model::{RequestExt, Script, Turn, call, say};
 pub use outside::{Counter, Line, LostBell, TestClock, TestPublisher};
 pub use store::Faulty;
-pub use tools::{Act, CHARGE, LOOK, LOOKUP, SERVICE_MS, TOUCH, Tools, WRITE, give};
+pub use tools::{Act, CHARGE, FETCH, FLAKY, LOOK, LOOKUP, PAUSE_MS, SERVICE_MS, TOUCH, Tools, WRITE, give};
 
 /// An agent of the tenant that most tests use.
 pub fn agent(name: &str) -> AgentKey {
@@ -347,6 +347,7 @@ pub fn result_of(agent: &AgentKey, run: RunId, call: u32, result: &str) -> ToolR
         agent: agent.clone(),
         run,
         call: CallNumber(call),
+        retry: 0,
         status: TaskStatus::Success,
         result: result.to_owned().into(),
         after: None,

@@ -272,3 +272,15 @@ fn tm_14_a_token_has_at_least_22_characters() {
     super::good(&with(&"x".repeat(22)), &[]);
     super::good(&with(&format!("sha256:{}", "0".repeat(64))), &[]);
 }
+
+#[test]
+fn repetitions_of_calls_are_few() {
+    for (retry, mistake) in [
+        ("{ max: 11 }", "tools.external[0].retry.max: at most 10 repetitions are possible"),
+        ("{ backoff: 1s }", "tools.external[0].retry: `max` is missing"),
+        ("3", "tools.external[0].retry: expected a mapping, found a single value"),
+    ] {
+        let found = error(&format!("tools: {{ external: [ {{ name: a, retry: {retry} }} ] }}"), &[]);
+        assert!(found.ends_with(mistake), "{found}");
+    }
+}

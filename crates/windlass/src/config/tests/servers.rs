@@ -19,6 +19,7 @@ fn servers_are_read_to_the_last_key() {
                 authorization: Some(secret()),
             },
             effects: effects.map(|(tool, effect)| (tool.to_owned(), effect)).into(),
+            retry: None,
             tenants: of_default(),
             shared: false,
         }
@@ -32,6 +33,7 @@ fn servers_are_read_to_the_last_key() {
     assert_eq!(built[0].headers, [("x-key".to_owned(), "s3cret-of-22-characters".to_owned()), ("x-team".to_owned(), "blue".to_owned())]);
     assert_eq!((built[0].authorization.as_deref(), built[0].effects.len()), (Some("s3cret-of-22-characters"), 3));
     assert_eq!(built.iter().map(|server| server.shared).collect::<Vec<_>>(), [false, true, false]);
+    assert_eq!(built[1].retry, Some(CallRetries { max: 3, backoff_ms: 1_000 }));
     let allowed: Vec<String> = config.egress.iter().map(Allowed::to_string).collect();
     assert_eq!(allowed, ["127.0.0.1/32", "10.1.0.0/16", "fd00::/8", "tools.internal"]);
     let variables = [("WINDLASS_TOOLS__MCP__0__LABEL", "a"), ("WINDLASS_TOOLS__MCP__0__URL", "http://host/mcp")];
