@@ -93,7 +93,7 @@ fn start(
         model: None,
         instructions: None,
         tools: vec!["job".into()],
-        budgets: Budgets { iterations, calls: None, tokens: None, wall_ms: None, children: None },
+        budgets: Budgets { iterations, calls: None, tokens: None, wall_ms: None, children: None, cost: None },
         budgets_park: false,
         ask: false,
         serial: false,

@@ -298,7 +298,8 @@ impl AgentCatalog {
             tools.extend(offered.into_iter().filter(|tool| !asks || tool.name.as_str() != ASK_PERSON));
             servers.push(server);
         }
-        let default_budgets = Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None, children: None };
+        let default_budgets =
+            Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None, children: None, cost: None };
         let levels = levels(spec, &mut tools);
         // An agent has no setting for compaction. It is on where the operator has configured the context size of the model.
         let compaction = if models.context(tenant, &model).is_some() { Compaction::Auto } else { Compaction::Off };

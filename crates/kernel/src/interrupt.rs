@@ -60,7 +60,7 @@ impl PassedBudget {
     pub fn limit_min(&self) -> u64 {
         match self.breach.kind {
             BudgetKind::Iterations | BudgetKind::Calls | BudgetKind::Children => self.breach.observed,
-            BudgetKind::Tokens | BudgetKind::WallMs => self.breach.observed.saturating_add(1),
+            BudgetKind::Tokens | BudgetKind::WallMs | BudgetKind::CostMicroUsd => self.breach.observed.saturating_add(1),
         }
     }
 }

@@ -22,6 +22,7 @@ mod manifest;
 mod outstanding;
 pub mod parameters;
 mod policy;
+mod price;
 mod question;
 mod run;
 mod step;
@@ -48,6 +49,7 @@ pub use manifest::{
     ToolServer, ToolSpec,
 };
 pub use outstanding::{Effect, newly_outstanding, outstanding};
+pub use price::{CostBudget, Prices};
 pub use question::{ASK_PERSON, Question, ask_person_tool};
 pub use run::{BoxRange, HeadStatus, ModelCallId, OpenCall, Origin, ParentCall, ParkReason, Phase, Progress, Purpose, Run};
 pub use step::{ChildReport, Moment, TAKEOVERS_MAX, Transition, check_steering, step};

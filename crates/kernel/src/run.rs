@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    budget::{Below, RaisedLimits, Usage},
+    budget::{self, Below, Budgets, RaisedLimits, Usage},
     event::{EndReason, TaskStatus},
     facts::{CallerSpan, ReplyFacts},
     ids::{AgentName, BoxId, CallNumber, ItemId, RunId, Timestamp, ToolName},
@@ -325,9 +325,17 @@ impl Run {
     }
 
     /// What the run and the ended runs below it used, as its parent counts it.
-    pub fn used(&self) -> Below {
+    pub fn used(&self, budgets: &Budgets) -> Below {
         let mut used = self.below;
-        used.add(Below { usage: self.usage, lost: self.lost, calls: self.calls_used, children: self.children_used, tainted: self.tainted });
+        let own_cost = budget::cost(self, budgets).map_or(0, |cost| cost.saturating_sub(self.below.cost));
+        used.add(Below {
+            usage: self.usage,
+            lost: self.lost,
+            calls: self.calls_used,
+            children: self.children_used,
+            cost: own_cost,
+            tainted: self.tainted,
+        });
         used
     }
 

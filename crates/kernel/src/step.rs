@@ -339,7 +339,7 @@ impl<'a, 'm> Draft<'a, 'm> {
     fn act(&mut self, mut reply: Reply, planned: Vec<Planned>) {
         let spent = reply.spent();
         let (before, ended) = (self.appended(), reply.take_end());
-        let breach = budget::before_calls(self.run(), &self.manifest.budgets, spent.total(), self.wanted(&planned), self.moment.now);
+        let breach = budget::before_calls(self.run(), &self.manifest.budgets, spent, self.wanted(&planned), self.moment.now);
         self.append_text(reply.text, reply.afterthoughts);
         let (mut calls, mut items) = (Vec::with_capacity(planned.len()), Vec::with_capacity(planned.len()));
         for (index, plan) in planned.iter().enumerate() {

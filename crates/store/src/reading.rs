@@ -162,7 +162,7 @@ fn manifest_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Arc<Manifest
     if !is_erased(rows, row.brief.run)? {
         return Err(missing_row("a run's manifest"));
     }
-    Ok(Arc::new(Manifest::plain("", Budgets { iterations: 0, calls: None, tokens: None, wall_ms: None, children: None })))
+    Ok(Arc::new(Manifest::plain("", Budgets { iterations: 0, calls: None, tokens: None, wall_ms: None, children: None, cost: None })))
 }
 
 /// Whether the run belongs to the tenant. Another tenant's run looks like an unknown one.

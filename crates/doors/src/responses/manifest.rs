@@ -61,10 +61,10 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         choice = tools.choice(&create.choice)?;
         allowed = tools.allowed(&create.allowed);
     }
-    let base = spec
-        .map_or(Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None, children: None }, |spec| {
-            spec.budgets
-        });
+    let base = spec.map_or(
+        Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None, children: None, cost: None },
+        |spec| spec.budgets,
+    );
     let turns_max = spec.map_or(settings.iterations_ceiling, |spec| spec.budgets.iterations);
     let budgets = Budgets {
         iterations: create.max_turns.map_or(base.iterations, |turns| turns.min(turns_max)),

@@ -60,6 +60,7 @@ fn limit(kind: BudgetKind) -> &'static str {
         BudgetKind::Tokens => "max_tokens",
         BudgetKind::WallMs => "max_time",
         BudgetKind::Children => "max_children",
+        BudgetKind::CostMicroUsd => "max_cost",
     }
 }
 

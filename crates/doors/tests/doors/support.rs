@@ -137,7 +137,7 @@ fn alice() -> AgentSpec {
         model: None,
         instructions: Some("Be brief.".into()),
         tools: vec!["echo".into(), "pay".into()],
-        budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None },
+        budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None, cost: None },
         budgets_park: false,
         ask: false,
         serial: false,

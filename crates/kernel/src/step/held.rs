@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Draft, Taken};
 use crate::{
-    budget::{self, Breach, RaisedBudget},
+    budget::{self, Breach, RaisedBudget, Spent},
     event::{EndReason, Event, IgnoreReason, TaskStatus},
     ids::{CallNumber, ItemId, Timestamp},
     input::{Answer, Decision},
@@ -130,7 +130,9 @@ impl Draft<'_, '_> {
         let (run, budgets, now) = (self.run(), &self.manifest.budgets, self.moment.now);
         let still = match run.phase {
             Phase::Thinking { .. } => budget::before_attempt(run, budgets, now),
-            Phase::Waiting { .. } if run.waiting_count() > 0 => budget::before_calls(run, budgets, 0, budget::Wanted::default(), now),
+            Phase::Waiting { .. } if run.waiting_count() > 0 => {
+                budget::before_calls(run, budgets, Spent::default(), budget::Wanted::default(), now)
+            }
             Phase::Accepted | Phase::Waiting { .. } | Phase::Ended { .. } => None,
         };
         match still {
@@ -169,7 +171,9 @@ impl Draft<'_, '_> {
     /// Closes an interrupt, and lets the call that it held start under a new deadline. If a budget was used up meanwhile the call gets an
     /// error result instead: other calls of the iteration may be in progress, so that the run can't be held or ended here.
     fn release(&mut self, open: &Interrupt, call: CallNumber, verdict: Verdict, by: Option<Arc<str>>) {
-        if let Some(breach) = budget::before_calls(self.run(), &self.manifest.budgets, 0, budget::Wanted::default(), self.moment.now) {
+        if let Some(breach) =
+            budget::before_calls(self.run(), &self.manifest.budgets, Spent::default(), budget::Wanted::default(), self.moment.now)
+        {
             self.resolve(open, verdict, by);
             let (kind, limit) = (breach.kind.as_str(), breach.limit);
             let text = format!("the budget of {limit} {kind} was used up before this call could be started");

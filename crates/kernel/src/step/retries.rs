@@ -41,7 +41,7 @@ impl Draft<'_, '_> {
             return Err(IgnoreReason::NotWaiting);
         }
         let ms = self.manifest.tool(call.tool.as_str()).map_or(0, |tool| tool.deadline_ms);
-        match budget::before_calls(run, &self.manifest.budgets, 0, budget::Wanted::default(), self.moment.now) {
+        match budget::before_calls(run, &self.manifest.budgets, budget::Spent::default(), budget::Wanted::default(), self.moment.now) {
             None => self.record(Event::CallReleased { call: number, deadline: self.deadline(ms) }),
             Some(breach) => {
                 let (kind, limit) = (breach.kind.as_str(), breach.limit);

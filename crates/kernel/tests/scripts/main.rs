@@ -12,6 +12,7 @@ mod children;
 mod choices;
 mod compaction;
 mod content;
+mod costs;
 mod cut_text;
 mod deadlines;
 mod duplicates;

@@ -215,6 +215,7 @@ fn any_budgets() -> impl Strategy<Value = Budgets> {
         tokens,
         wall_ms,
         children: None,
+        cost: None,
     })
 }
 

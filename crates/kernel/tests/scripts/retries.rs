@@ -103,7 +103,7 @@ timeout 1
             entered -> leased, lap_started(1) [call_model 1] = running
             reply: get -> replied(1 get) +call 1 = suspended, waits for 1 until 60000
             report 1 failed -> call_retried(1 for the 1. time at 100) = suspended, waits for 1 until 100
-            lease_ended 1 -> lease_ended(1) = suspended, waits for 1 until 100
+            lease_ended 1 -> ignored(lease_ended 1: already_reported) = suspended, waits for 1 until 100
             at 100
             due 1 -> call_released(1 until 60100) = suspended, waits for 1 until 60100
             timeout 1 -> reported(1 timeout), lap_started(2) [call_model 2] +result 1' = running

@@ -153,7 +153,7 @@ fn roster() -> AgentCatalog {
         model: None,
         instructions: Some("Be brief.".into()),
         tools: vec!["echo".into()],
-        budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None },
+        budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None, cost: None },
         budgets_park: false,
         ask: false,
         serial: false,

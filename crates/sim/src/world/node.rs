@@ -258,8 +258,14 @@ fn settings(world: &World) -> Settings {
 /// The agents. The first one has budgets that its runs can exceed.
 fn specs(world: &World) -> BTreeMap<AgentName, AgentSpec> {
     let Some(first) = world.agents.first() else { return BTreeMap::new() };
-    let budgets =
-        Budgets { iterations: world.options.iterations_max, calls: Some(5), tokens: Some(150), wall_ms: Some(45_000), children: None };
+    let budgets = Budgets {
+        iterations: world.options.iterations_max,
+        calls: Some(5),
+        tokens: Some(150),
+        wall_ms: Some(45_000),
+        children: None,
+        cost: None,
+    };
     let spec = AgentSpec {
         policy: PolicyName::Respond,
         model: None,

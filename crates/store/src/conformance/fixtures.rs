@@ -79,7 +79,7 @@ pub fn manifest() -> Arc<PinnedManifest> {
         untrusted: false,
         agent: None,
     };
-    let budgets = Budgets { iterations: 1_000, calls: None, tokens: None, wall_ms: None, children: None };
+    let budgets = Budgets { iterations: 1_000, calls: None, tokens: None, wall_ms: None, children: None, cost: None };
     Arc::new(codec::pin_manifest(Manifest {
         tools: vec![
             tool(LOOKUP, Route::External, EffectClass::Read),

@@ -188,7 +188,7 @@ impl Reader<'_> {
 }
 
 fn default_budgets(limits: &Limits) -> Budgets {
-    Budgets { iterations: limits.max_turns, calls: None, tokens: None, wall_ms: None, children: None }
+    Budgets { iterations: limits.max_turns, calls: None, tokens: None, wall_ms: None, children: None, cost: None }
 }
 
 /// The budgets, and whether a run that would exceed one waits for a person.

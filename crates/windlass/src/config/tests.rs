@@ -329,7 +329,14 @@ fn a_full_file_gives_models_tools_and_agents() {
             model: Some("anything".into()),
             instructions: Some("Find it.\n".into()),
             tools: vec!["echo".into(), "pay".into(), "agent/plain".into()],
-            budgets: Budgets { iterations: 5, calls: Some(20), tokens: Some(100_000), wall_ms: Some(7_200_000), children: Some(4) },
+            budgets: Budgets {
+                iterations: 5,
+                calls: Some(20),
+                tokens: Some(100_000),
+                wall_ms: Some(7_200_000),
+                children: Some(4),
+                cost: None
+            },
             budgets_park: true,
             ask: true,
             serial: true,

@@ -135,7 +135,7 @@ impl Stage {
 
     /// An agent with these tools, below which there may be so many levels of child runs.
     pub fn with_agent(self, name: &str, tools: &[&str], levels: u32) -> Self {
-        let none = Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None };
+        let none = Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None, cost: None };
         self.with_budgets(name, none).change_agent(name, |spec| {
             spec.tools = tools.iter().map(|tool| (*tool).into()).collect();
             spec.levels = levels;

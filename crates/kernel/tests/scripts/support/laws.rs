@@ -242,6 +242,8 @@ fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, ma
         assert!(budgets.calls.is_none_or(|limit| used <= u64::from(limit)), "no call past the limit");
     }
     assert!(budgets.tokens.is_none_or(|limit| run.tokens() < limit), "nothing starts once the tokens are used up");
+    let cost = budget::cost(run, budgets).unwrap_or(0);
+    assert!(budgets.cost.is_none_or(|budget| cost < budget.limit), "nothing starts once the cost is used up");
     let starts_at = |effect: &Effect| match effect {
         Effect::CallModel { not_before, .. } => not_before.map_or(driver.now, |at| at.max(driver.now)),
         Effect::StartTool { .. } | Effect::StartChild { .. } => driver.now,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! tools: look, pay external write terminate 5000ms, ask client, get retry=2/100ms
-//! budgets: 3 iterations, 4 calls, 100 tokens, 2000 wall_ms
+//! budgets: 3 iterations, 4 calls, 100 tokens, 2000 wall_ms, 900 cost
 //! fields: title!, note
 //! origin: action
 //! choice: none
@@ -18,8 +18,8 @@
 //! A tool is in process, reads, suspends and has a minute to answer unless its line says otherwise; `!` marks a required field.
 
 use windlass_kernel::{
-    AfterExecution, Budgets, CallNumber, CallRetries, Compaction, EffectClass, Gate, Manifest, OnTimeout, Origin, ParentCall, ResultField,
-    Route, RunId, ToolChoice, ToolName, ToolSpec,
+    AfterExecution, Budgets, CallNumber, CallRetries, Compaction, CostBudget, EffectClass, Gate, Manifest, OnTimeout, Origin, ParentCall,
+    Prices, ResultField, Route, RunId, ToolChoice, ToolName, ToolSpec,
 };
 
 /// A run that has not begun.
@@ -60,7 +60,7 @@ pub fn parse(text: &str) -> Setup {
 
 /// A manifest without tools, with ten iterations and no other limit.
 pub fn manifest() -> Manifest {
-    Manifest::plain("scripted", Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None })
+    Manifest::plain("scripted", Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None, cost: None })
 }
 
 /// Reads the notation of one tool.
@@ -133,6 +133,9 @@ fn choice(text: &str) -> ToolChoice {
     }
 }
 
+/// A token that is read costs two micro-dollars, and one that is written ten.
+const PRICES: Prices = Prices { input: 2_000_000, output: 10_000_000, cached: 2_000_000, cache_written: 2_000_000 };
+
 fn set_budget(budgets: &mut Budgets, text: &str) {
     let (limit, kind) = text.split_once(' ').expect("a budget is a number and a kind");
     let limit: u64 = number(limit);
@@ -142,6 +145,7 @@ fn set_budget(budgets: &mut Budgets, text: &str) {
         "calls" => budgets.calls = Some(small),
         "tokens" => budgets.tokens = Some(limit),
         "wall_ms" => budgets.wall_ms = Some(limit),
+        "cost" => budgets.cost = Some(CostBudget { limit, prices: PRICES }),
         "children" => budgets.children = Some(small),
         other => panic!("unknown budget {other:?}"),
     }
