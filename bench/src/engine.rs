@@ -94,6 +94,7 @@ fn start(
         instructions: None,
         tools: vec!["job".into()],
         budgets: Budgets { iterations, calls: None, tokens: None, wall_ms: None, children: None, cost: None },
+        cost_limit: None,
         budgets_park: false,
         ask: false,
         serial: false,

@@ -129,6 +129,7 @@ impl From<EngineError> for ApiError {
         let message = error.to_string();
         match error {
             EngineError::UnknownModel(_) => Self::bad("unknown_model", message),
+            EngineError::UnpricedModel(_) => Self::bad("unpriced_model", message),
             EngineError::NoDefaultModel => Self::bad("missing_model", message),
             EngineError::UnknownAgent { nearest, .. } => {
                 let nearest = nearest.map(|known| format!("did you mean {:?}? ", known.as_str())).unwrap_or_default();

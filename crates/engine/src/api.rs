@@ -233,6 +233,9 @@ pub enum EngineError {
     /// The request names no model, and there is no default.
     #[error("no model is named, and there is no default: the only configured model is \"*\", which passes the name of a request on")]
     NoDefaultModel,
+    /// The agent has a cost budget, and the price of its model is not known.
+    #[error("the budget cost_usd needs a price of the model {0:?}, which has none; add it to `prices` of the configuration")]
+    UnpricedModel(String),
     /// The agent does not exist, and only configured ones can be used.
     #[error("there is no agent {:?}", .agent.as_str())]
     UnknownAgent {

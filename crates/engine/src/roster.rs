@@ -7,12 +7,12 @@ use std::{
 
 use serde_json::Value;
 use windlass_kernel::{
-    ASK_PERSON, AgentKey, AgentName, Budgets, Compaction, EffectClass, Gate, Manifest, PolicyName, ResultField, Route, Tenant, ToolName,
-    ToolServer, ToolSpec, ask_person_tool,
+    ASK_PERSON, AgentKey, AgentName, Budgets, Compaction, CostBudget, EffectClass, Gate, Manifest, PolicyName, ResultField, Route, Tenant,
+    ToolName, ToolServer, ToolSpec, ask_person_tool,
 };
 use windlass_ports::{Executor, Models, OfferedTool, PinnedManifest, Tenants, codec};
 
-use crate::{api::EngineError, settings::Settings};
+use crate::{api::EngineError, prices::PriceTable, settings::Settings};
 
 /// The names of tools that are agents begin with this.
 const AGENT_TOOL: &str = "agent/";
@@ -33,6 +33,8 @@ pub struct AgentSpec {
     pub tools: Vec<ToolName>,
     /// The budgets of each of its runs.
     pub budgets: Budgets,
+    /// What the tokens of each of its runs may cost, in micro-dollars.
+    pub cost_limit: Option<u64>,
     /// Whether a run that would exceed a budget waits for a person instead of ending.
     pub budgets_park: bool,
     /// Whether its model has the tool `ask_person`.
@@ -70,6 +72,7 @@ pub struct AgentCatalog {
     offered: BTreeMap<ToolName, (OfferedTool, Arc<dyn Executor>)>,
     /// The rules by which calls wait for a person's approval.
     gates: Vec<Gate>,
+    prices: PriceTable,
     /// Whether requests may name only the agents above.
     is_closed: bool,
     ready: Mutex<BTreeMap<AgentKey, Arc<PinnedManifest>>>,
@@ -106,7 +109,16 @@ impl AgentCatalog {
                 offered.entry(tool.name.as_str().into()).or_insert_with(|| (tool, executor.clone()));
             }
         }
-        AgentCatalog { agents, tools, tool_tenants: BTreeMap::new(), offered, gates: Vec::new(), is_closed: false, ready: Mutex::default() }
+        AgentCatalog {
+            agents,
+            tools,
+            tool_tenants: BTreeMap::new(),
+            offered,
+            gates: Vec::new(),
+            prices: PriceTable::default(),
+            is_closed: false,
+            ready: Mutex::default(),
+        }
     }
 
     /// The same catalog, with these tenants for its external tools.
@@ -117,6 +129,18 @@ impl AgentCatalog {
     /// The same catalog, with these rules for approvals. Every run pins them when it starts.
     pub fn with_gates(self, gates: Vec<Gate>) -> Self {
         AgentCatalog { gates, ..self }
+    }
+
+    /// The same catalog, with these prices of models.
+    pub fn with_prices(self, prices: PriceTable) -> Self {
+        AgentCatalog { prices, ..self }
+    }
+
+    /// The cost budget of a run with this model, with the prices of today.
+    pub fn cost_budget(&self, limit: Option<u64>, model: &str) -> Result<Option<CostBudget>, EngineError> {
+        let Some(limit) = limit else { return Ok(None) };
+        let prices = self.prices.of(model).ok_or_else(|| EngineError::UnpricedModel(model.to_owned()))?;
+        Ok(Some(CostBudget { limit, prices }))
     }
 
     /// The rules for approvals.
@@ -303,6 +327,8 @@ impl AgentCatalog {
         let levels = levels(spec, &mut tools);
         // An agent has no setting for compaction. It is on where the operator has configured the context size of the model.
         let compaction = if models.context(tenant, &model).is_some() { Compaction::Auto } else { Compaction::Off };
+        let cost = self.cost_budget(spec.and_then(|spec| spec.cost_limit), &model)?;
+        let budgets = Budgets { cost, ..spec.map_or(default_budgets, |spec| spec.budgets) };
         Ok(Manifest {
             policy: spec.map_or(PolicyName::Respond, |spec| spec.policy),
             instructions: options.instructions.or_else(|| spec.and_then(|spec| spec.instructions.clone())),
@@ -313,7 +339,7 @@ impl AgentCatalog {
             budgets_park: spec.is_some_and(|spec| spec.budgets_park),
             levels,
             gates: self.gates.clone(),
-            ..Manifest::plain(model, spec.map_or(default_budgets, |spec| spec.budgets))
+            ..Manifest::plain(model, budgets)
         })
     }
 

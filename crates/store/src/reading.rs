@@ -152,7 +152,7 @@ pub(crate) fn view_of<R: Reads + ?Sized>(rows: &R, row: RunRow, state: Run) -> R
 }
 
 /// The manifest of a run. An erased run has an empty one, because what it may do does not matter any more.
-fn manifest_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Arc<Manifest>> {
+pub(crate) fn manifest_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Arc<Manifest>> {
     if row.manifest != NO_MANIFEST
         && let Some(found) = rows.manifest(&row.brief.agent.tenant, &row.manifest)?
     {

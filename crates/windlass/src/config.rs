@@ -15,6 +15,7 @@ mod literal;
 mod log;
 mod mcp;
 mod node;
+mod prices;
 mod quotas;
 mod reader;
 mod retention;
@@ -32,7 +33,7 @@ use std::{
     time::Duration,
 };
 
-use windlass_kernel::{AfterExecution, Budgets, CallRetries, EffectClass, Gate, PolicyName, Timestamp};
+use windlass_kernel::{AfterExecution, Budgets, CallRetries, EffectClass, Gate, PolicyName, Prices, Timestamp};
 
 pub use error::{ConfigError, Origin};
 pub use log::{Log, LogFormat};
@@ -72,6 +73,8 @@ pub struct Config {
     pub agents_open: bool,
     /// `approvals`: the rules by which calls wait for a person's approval. The first rule that matches a call counts.
     pub approvals: Vec<Gate>,
+    /// `prices`: prices of models by the names that providers know, or by configured names.
+    pub prices: BTreeMap<String, Prices>,
     /// `limits`: limits on sizes, counts and times.
     pub limits: Limits,
     /// `quotas`: what each tenant may use.
@@ -371,6 +374,8 @@ pub struct Agent {
     pub tools: Vec<String>,
     /// The budgets of one run. Without a setting, the budget of iterations is `limits.max_turns`.
     pub budgets: Budgets,
+    /// `budgets.cost_usd`, in micro-dollars.
+    pub cost_limit: Option<u64>,
     /// `budgets.parks`: whether a run that would exceed a budget waits for a person instead of ending.
     pub budgets_park: bool,
     /// Whether its model may ask a person.

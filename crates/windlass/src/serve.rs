@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use anyhow::Context;
 use tokio::net::TcpListener;
 use windlass_doors::{Configured, DoorState, Hosts, InboxIds, Limits as DoorLimits, Metrics, ResponsesSettings, WireReader};
-use windlass_engine::{AgentCatalog, AgentSpec, CrashPoints, Engine, Parts, Settings};
+use windlass_engine::{AgentCatalog, AgentSpec, CrashPoints, Engine, Parts, PriceTable, Settings};
 use windlass_kernel::{Route, ToolName, ToolSpec};
 use windlass_models::{Anthropic, Entry, OpenAiChat, OpenAiResponses, Registry, RemoteConfig, Scripted};
 use windlass_ports::{Admission, Clock, ContextSize, Meter, Model};
@@ -262,6 +262,19 @@ fn tool_servers(config: &Config, seal: Seal, clock: Arc<dyn Clock>) -> anyhow::R
     Ok(Servers::new(configured, Egress::new(config.egress.iter().cloned()), seal, clock, limits)?)
 }
 
+/// The prices of all configured models. Models whose names are passed on have the prices of those names.
+fn price_table(config: &Config) -> PriceTable {
+    let mut table = PriceTable::new(config.prices.clone());
+    for model in config.models.iter().filter(|model| model.name != "*") {
+        let upstream = match &model.provider {
+            Provider::Remote { model: Some(upstream), .. } => upstream,
+            Provider::Remote { model: None, .. } | Provider::Scripted { .. } => &model.name,
+        };
+        table.add_model(&model.name, upstream);
+    }
+    table
+}
+
 fn roster(config: &Config) -> AgentCatalog {
     let agents = config.agents.iter().map(|(name, agent)| {
         let spec = AgentSpec {
@@ -270,6 +283,7 @@ fn roster(config: &Config) -> AgentCatalog {
             instructions: agent.instructions.clone(),
             tools: agent.tools.iter().map(|tool| ToolName::from(tool.as_str())).collect(),
             budgets: agent.budgets,
+            cost_limit: agent.cost_limit,
             budgets_park: agent.budgets_park,
             ask: agent.ask,
             serial: agent.serial,
@@ -300,7 +314,8 @@ fn roster(config: &Config) -> AgentCatalog {
     let tenants = config.tools.iter().map(|tool| (ToolName::from(tool.name.as_str()), tool.tenants.clone()));
     let roster = AgentCatalog::new(agents.collect(), tools.collect(), Vec::new())
         .with_tool_tenants(tenants.collect())
-        .with_gates(config.approvals.clone());
+        .with_gates(config.approvals.clone())
+        .with_prices(price_table(config));
     if config.agents_open { roster } else { roster.closed() }
 }
 

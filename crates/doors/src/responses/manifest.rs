@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use windlass_engine::{AgentSpec, levels};
+use windlass_engine::{AgentSpec, EngineError, levels};
 use windlass_kernel::{
     ASK_PERSON, AfterExecution, AgentName, Budgets, Compaction, EffectClass, Manifest, Route, ServerSource, ToolChoice, ToolName,
     ToolServer, ToolSpec, ask_person_tool, parameters::Parameters,
@@ -72,6 +72,7 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         tokens: smaller(base.tokens, create.budget_tokens),
         wall_ms: smaller(base.wall_ms, create.budget_wall_ms),
         children: base.children,
+        cost: state.engine.roster().cost_budget(spec.and_then(|spec| spec.cost_limit), &model).map_err(unpriced)?,
     };
     let levels = levels(spec, &mut tools.specs);
     let instructions = match (spec.and_then(|spec| spec.instructions.clone()), create.instructions.clone()) {
@@ -138,6 +139,11 @@ fn compaction(create: &Create) -> Compaction {
 pub(super) fn place_of(create: &Create, server: &Mcp) -> String {
     let place = create.echo.tools.iter().position(|tool| tool["server_label"] == server.label.as_str());
     place.map_or_else(|| "tools".to_owned(), |index| format!("tools[{index}]"))
+}
+
+/// The error of an agent with a cost budget whose model has no price.
+fn unpriced(error: EngineError) -> WireError {
+    WireError::invalid("model", error.to_string()).with_code("unpriced_model")
 }
 
 fn no_model() -> WireError {

@@ -138,6 +138,7 @@ fn alice() -> AgentSpec {
         instructions: Some("Be brief.".into()),
         tools: vec!["echo".into(), "pay".into()],
         budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None, cost: None },
+        cost_limit: None,
         budgets_park: false,
         ask: false,
         serial: false,
@@ -151,8 +152,9 @@ fn alice() -> AgentSpec {
 fn roster() -> AgentCatalog {
     let alice = alice();
     let serial = AgentSpec { serial: true, ..alice.clone() };
+    let dear = AgentSpec { cost_limit: Some(1_000_000), ..alice.clone() };
     let asker = AgentSpec { ask: true, tools: vec!["echo".into()], ..alice.clone() };
-    let agents = [("alice", alice), ("one-at-a-time", serial), ("asker", asker)];
+    let agents = [("alice", alice), ("one-at-a-time", serial), ("asker", asker), ("dear", dear)];
     let agents = agents.map(|(name, spec)| (AgentName::from(name), spec)).into();
     let tools = [tool("echo", EffectClass::Read), tool("pay", EffectClass::Write), tool("spare", EffectClass::Read)]
         .into_iter()

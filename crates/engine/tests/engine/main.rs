@@ -6,6 +6,7 @@
 mod approvals;
 mod bells;
 mod children;
+mod costs;
 mod doorbell;
 mod drain;
 mod erase;

@@ -154,6 +154,7 @@ fn roster() -> AgentCatalog {
         instructions: Some("Be brief.".into()),
         tools: vec!["echo".into()],
         budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None, cost: None },
+        cost_limit: None,
         budgets_park: false,
         ask: false,
         serial: false,

@@ -272,6 +272,7 @@ fn specs(world: &World) -> BTreeMap<AgentName, AgentSpec> {
         instructions: None,
         tools: Vec::new(),
         budgets,
+        cost_limit: None,
         budgets_park: world.options.operator,
         ask: false,
         serial: false,

@@ -21,7 +21,8 @@ pub(super) const AGENT: Keys = Keys {
     known: &["policy", "model", "instructions", "tools", "budgets", "ask", "serial", "tenants", "max_depth", "description", "parameters"],
     later: &[],
 };
-pub(super) const BUDGETS: Keys = Keys { known: &["iterations", "calls", "tokens", "wall_time", "children", "parks"], later: &[] };
+pub(super) const BUDGETS: Keys =
+    Keys { known: &["iterations", "calls", "tokens", "wall_time", "children", "cost_usd", "parks"], later: &[] };
 
 pub(super) fn read_tools(external: Option<Field>, limits: &Limits, known: &KnownTenants) -> Result<Vec<ExternalTool>, ConfigError> {
     let mut tools: Vec<ExternalTool> = Vec::new();
@@ -109,9 +110,9 @@ impl Reader<'_> {
         let policies = [("respond", PolicyName::Respond)];
         let later = ["pursue", "supervise", "route"];
         let tenants = self.known.read_own(section.take("tenants"))?;
-        let (budgets, budgets_park) = match section.take("budgets") {
+        let (budgets, cost_limit, budgets_park) = match section.take("budgets") {
             Some(field) => read_budgets(field.section(&BUDGETS)?, self.limits)?,
-            None => (default_budgets(self.limits), false),
+            None => (default_budgets(self.limits), None, false),
         };
         Ok(Agent {
             policy: section.read_or("policy", PolicyName::Respond, |field| field.choice("policy", &policies, &later))?,
@@ -119,6 +120,7 @@ impl Reader<'_> {
             instructions: section.read("instructions", Field::text)?,
             tools: self.read_tool_names(section.take("tools"), &tenants, agents, asked)?,
             budgets,
+            cost_limit,
             budgets_park,
             ask: section.read_or("ask", false, Field::flag)?,
             description: section.read("description", Field::text)?,
@@ -187,12 +189,16 @@ impl Reader<'_> {
     }
 }
 
+fn above_zero(cost: u64, field: &Field) -> Result<u64, ConfigError> {
+    if cost > 0 { Ok(cost) } else { Err(field.expected("a number of dollars above zero")) }
+}
+
 fn default_budgets(limits: &Limits) -> Budgets {
     Budgets { iterations: limits.max_turns, calls: None, tokens: None, wall_ms: None, children: None, cost: None }
 }
 
-/// The budgets, and whether a run that would exceed one waits for a person.
-fn read_budgets(mut section: Section, limits: &Limits) -> Result<(Budgets, bool), ConfigError> {
+/// The budgets, the limit on cost in micro-dollars, and whether a run that would exceed one waits for a person.
+fn read_budgets(mut section: Section, limits: &Limits) -> Result<(Budgets, Option<u64>, bool), ConfigError> {
     let default = default_budgets(limits);
     let wall_time = section.read("wall_time", Field::duration)?;
     let parks = section.read_or("parks", false, Field::flag)?;
@@ -202,6 +208,9 @@ fn read_budgets(mut section: Section, limits: &Limits) -> Result<(Budgets, bool)
         tokens: section.read("tokens", |field| field.whole(1))?,
         wall_ms: wall_time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         children: section.read("children", |field| field.whole(1))?,
+        // It gets its prices when a run starts.
+        cost: None,
     };
-    Ok((budgets, parks))
+    let cost = section.take("cost_usd").map(|field| field.micros().and_then(|cost| above_zero(cost, &field))).transpose()?;
+    Ok((budgets, cost, parks))
 }

@@ -10,7 +10,7 @@ use super::{
     error::ConfigError,
     log, mcp,
     node::Node,
-    quotas,
+    prices, quotas,
     reader::{Field, Keys, Section},
     retention, server,
     tenants::{self, KnownTenants},
@@ -34,6 +34,7 @@ const TOP: Keys = Keys {
         "agents",
         "agents_open",
         "approvals",
+        "prices",
         "limits",
         "quotas",
         "usage",
@@ -98,7 +99,7 @@ const LIMITS: Keys = Keys {
 
 /// The valid keys of all sections.
 #[cfg(test)]
-pub(super) const ALL: [&Keys; 22] = [
+pub(super) const ALL: [&Keys; 23] = [
     &TOP,
     &server::SERVER,
     &STORE,
@@ -115,6 +116,7 @@ pub(super) const ALL: [&Keys; 22] = [
     &agents::AGENT,
     &agents::BUDGETS,
     &approvals::APPROVAL,
+    &prices::PRICE,
     &RESPONSES,
     &log::LOG,
     &LIMITS,
@@ -165,6 +167,7 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
     // If agents are configured, another name is most likely a typing mistake.
     let agents_open = top.read_or("agents_open", agents.is_empty(), Field::flag)?;
     let approvals = approvals::read_approvals(top.take("approvals"))?;
+    let prices = prices::read_prices(top.take("prices"))?;
     let quotas = quotas::read_quotas(top.take("quotas"), &known)?;
     let usage_days = quotas::read_usage(top.take("usage"), &quotas)?;
     let retention = section_or_default(&mut top, "retention", &retention::RETENTION, retention::read_retention)?;
@@ -182,6 +185,7 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
         agents,
         agents_open,
         approvals,
+        prices,
         limits,
         quotas,
         usage_days,

@@ -4,7 +4,7 @@ use std::{os::unix::fs::PermissionsExt, time::Duration};
 
 use serde_json::json;
 use windlass_doors::PeerRules;
-use windlass_kernel::{AfterExecution, Budgets, CallRetries, EffectClass, PolicyName};
+use windlass_kernel::{AfterExecution, Budgets, CallRetries, EffectClass, PolicyName, Prices};
 
 use super::{node::Node, *};
 use crate::tls::TlsFiles;
@@ -94,13 +94,15 @@ agents:
     instructions: |
       Find it.
     tools: [echo, pay, agent/plain]
-    budgets: { iterations: 5, calls: 20, tokens: 100000, wall_time: 2h, children: 4, parks: true }
+    budgets: { iterations: 5, calls: 20, tokens: 100000, wall_time: 2h, children: 4, cost_usd: 2.5, parks: true }
     ask: true
     serial: true
     max_depth: 2
     description: "Finds things."
     parameters: { type: object }
   plain:
+prices:
+  anything: { input: 3, output: 15.25, cached: 0.3 }
 approvals:
   - { tool: "pay*", server: tools, effect: write, tainted: false, until: 1h, on_timeout: approve, approvers: 2 }
 limits:
@@ -337,6 +339,7 @@ fn a_full_file_gives_models_tools_and_agents() {
                 children: Some(4),
                 cost: None
             },
+            cost_limit: Some(2_500_000),
             budgets_park: true,
             ask: true,
             serial: true,
@@ -346,6 +349,8 @@ fn a_full_file_gives_models_tools_and_agents() {
             tenants: of_default(),
         }
     );
+    let price = Prices { input: 3_000_000, output: 15_250_000, cached: 300_000, cache_written: 3_000_000 };
+    assert_eq!(config.prices, [("anything".to_owned(), price)].into());
     assert_eq!((config.agents["plain"].budgets.iterations, config.agents["plain"].serial), (7, false));
 }
 

@@ -12,7 +12,9 @@ use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 use reader::TestReader;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
-use windlass_engine::{AgentCatalog, AgentSpec, ClaimRequest, CrashPoints, Engine, Enqueue, Enqueued, Parts, Settings, ToolResult};
+use windlass_engine::{
+    AgentCatalog, AgentSpec, ClaimRequest, CrashPoints, Engine, Enqueue, Enqueued, Parts, PriceTable, Settings, ToolResult,
+};
 use windlass_kernel::{AgentKey, AgentName, Budgets, CallNumber, Gate, ItemKind, PolicyName, RunId, TaskStatus, content};
 use windlass_ports::{
     CallStatus, CallView, Clock, Doorbell, HeadView, Item, JournalEntry, Lineage, Meter, ModelRequest, NoMeter, NodeId, Publisher, RunScan,
@@ -56,6 +58,7 @@ pub struct Stage {
     pub settings: Settings,
     pub agents: BTreeMap<AgentName, AgentSpec>,
     pub gates: Vec<Gate>,
+    pub prices: PriceTable,
     pub bell: Option<Arc<LostBell>>,
     pub publisher: Option<Arc<TestPublisher>>,
     pub meter: Arc<dyn Meter>,
@@ -85,6 +88,7 @@ impl Stage {
             settings: Settings { sweep_ms: 100, backoff_ms: 500, ..Settings::default() },
             agents: BTreeMap::new(),
             gates: Vec::new(),
+            prices: PriceTable::default(),
             bell: None,
             publisher: None,
             meter: Arc::new(NoMeter),
@@ -121,6 +125,7 @@ impl Stage {
             instructions: None,
             tools: Vec::new(),
             budgets,
+            cost_limit: None,
             budgets_park: false,
             ask: false,
             serial: false,
@@ -189,7 +194,9 @@ impl Stage {
             views: self.data.clone(),
             node: NodeId(node),
             models: Arc::new(model::Only(self.model.clone())),
-            roster: AgentCatalog::new(self.agents.clone(), tools::services(), vec![self.tools.clone()]).with_gates(self.gates.clone()),
+            roster: AgentCatalog::new(self.agents.clone(), tools::services(), vec![self.tools.clone()])
+                .with_gates(self.gates.clone())
+                .with_prices(self.prices.clone()),
             servers: None,
             doorbell: self.bell.clone().map(|bell| bell as Arc<dyn Doorbell>),
             bells: None,

@@ -284,3 +284,21 @@ fn repetitions_of_calls_are_few() {
         assert!(found.ends_with(mistake), "{found}");
     }
 }
+
+#[test]
+fn prices_and_costs_are_numbers_with_at_most_six_decimals() {
+    const WANTED: &str = "expected a number with at most six decimals, such as 2.5, found";
+    for (text, mistake) in [
+        ("prices: { a: { input: 1 } }", "prices.a: `output` is missing".to_owned()),
+        ("prices: { a: { input: -1, output: 1 } }", format!("prices.a.input: {WANTED} \"-1\"")),
+        ("prices: { a: { input: 0.0000001, output: 1 } }", format!("prices.a.input: {WANTED} \"0.0000001\"")),
+        (
+            "agents: { a: { budgets: { cost_usd: 0 } } }",
+            "agents.a.budgets.cost_usd: expected a number of dollars above zero, found \"0\"".to_owned(),
+        ),
+        ("agents: { a: { budgets: { cost_usd: much } } }", format!("agents.a.budgets.cost_usd: {WANTED} \"much\"")),
+    ] {
+        let found = error(text, &[]);
+        assert!(found.ends_with(&mistake), "{found}");
+    }
+}
