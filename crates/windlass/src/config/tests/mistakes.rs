@@ -277,7 +277,7 @@ fn tm_14_a_token_has_at_least_22_characters() {
 fn repetitions_of_calls_are_few() {
     for (retry, mistake) in [
         ("{ max: 11 }", "tools.external[0].retry.max: at most 10 repetitions are possible"),
-        ("{ backoff: 1s }", "tools.external[0].retry: `max` is missing"),
+        ("{ backoff: 1s }", "tools.external[0].retry: max is missing"),
         ("3", "tools.external[0].retry: expected a mapping, found a single value"),
     ] {
         let found = error(&format!("tools: {{ external: [ {{ name: a, retry: {retry} }} ] }}"), &[]);
@@ -289,7 +289,7 @@ fn repetitions_of_calls_are_few() {
 fn prices_and_costs_are_numbers_with_at_most_six_decimals() {
     const WANTED: &str = "expected a number with at most six decimals, such as 2.5, found";
     for (text, mistake) in [
-        ("prices: { a: { input: 1 } }", "prices.a: `output` is missing".to_owned()),
+        ("prices: { a: { input: 1 } }", "prices.a: output is missing".to_owned()),
         ("prices: { a: { input: -1, output: 1 } }", format!("prices.a.input: {WANTED} \"-1\"")),
         ("prices: { a: { input: 0.0000001, output: 1 } }", format!("prices.a.input: {WANTED} \"0.0000001\"")),
         (

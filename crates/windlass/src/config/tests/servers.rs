@@ -58,7 +58,7 @@ fn unusable_servers_are_refused_with_a_message() {
         ("{ label: a, ulr: http://h }", "unknown key \"ulr\" in tools.mcp[0]; did you mean \"url\"?"),
         (
             "{ label: a, url: http://h, colour: red }",
-            "unknown key \"colour\" in tools.mcp[0]; valid keys: label, url, headers, authorization, command, env, effects, shared, tenants",
+            "unknown key \"colour\" in tools.mcp[0]; valid keys: label, url, headers, authorization, command, env, effects, retry, shared, tenants",
         ),
         ("{ label: a, command: tool }", "tools.mcp[0].command: expected a list, found a single value"),
         ("{ label: a, command: [] }", "tools.mcp[0].command: expected a program and its arguments, found none"),
