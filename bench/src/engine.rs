@@ -116,6 +116,7 @@ fn start(
         servers: None,
         doorbell: None,
         bells: None,
+        notifications: None,
         publisher: None,
         clock: Arc::new(RealClock),
         ids: Arc::new(RealIds),

@@ -22,6 +22,7 @@ use crate::{
     journal_cache::{JournalCache, JournalCaches},
     keys,
     lease::{self, Lease},
+    notify::{self, Notices, Notifications},
     publish,
     quota::Ledger,
     readers::Readers,
@@ -57,6 +58,8 @@ pub struct Parts {
     pub bells: Option<mpsc::Receiver<Ring>>,
     /// Where the messages of the outbox are published.
     pub publisher: Option<Arc<dyn Publisher>>,
+    /// Where notices of opened interrupts go, if they go anywhere.
+    pub notifications: Option<Notifications>,
     /// The clock by which deadlines are judged.
     pub clock: Arc<dyn Clock>,
     /// Gives ids that are not in use.
@@ -96,6 +99,7 @@ pub(crate) struct Inner {
     pub lease: Lease,
     pub adopted: Adopted,
     pub ledger: Ledger,
+    pub notices: Option<Notices>,
     pub readers: Readers,
     /// Notified when a worker ends after another agent was refused one.
     pub room: Notify,
@@ -136,6 +140,7 @@ impl Engine {
             meter: parts.meter,
             adopted: Adopted::default(),
             ledger: Ledger::default(),
+            notices: parts.notifications.as_ref().map(|notifications| Notices::new(notifications.notifier.clone())),
             readers: Readers::default(),
             semaphores: FairSemaphores::default(),
             workers: Workers::default(),
@@ -154,6 +159,9 @@ impl Engine {
         }
         if let Some(publisher) = parts.publisher {
             inner.tasks.spawn(publish::run(inner.clone(), publisher));
+        }
+        if let Some(notifications) = parts.notifications {
+            inner.tasks.spawn(notify::announce_open(inner.clone(), notifications.tenants));
         }
         Engine { inner }
     }

@@ -11,6 +11,7 @@ mod approvals;
 mod doorbell;
 mod environment;
 mod error;
+mod interrupts;
 mod literal;
 mod log;
 mod mcp;
@@ -23,6 +24,7 @@ mod secret;
 mod sections;
 mod server;
 mod tenants;
+pub use tenants::DEFAULT as DEFAULT_TENANT;
 #[cfg(test)]
 mod tests;
 
@@ -73,6 +75,8 @@ pub struct Config {
     pub agents_open: bool,
     /// `approvals`: the rules by which calls wait for a person's approval. The first rule that matches a call counts.
     pub approvals: Vec<Gate>,
+    /// `interrupts.notify`: the webhook that gets notices of opened interrupts.
+    pub notify: Option<Notify>,
     /// `prices`: prices of models by the names that providers know, or by configured names.
     pub prices: BTreeMap<String, Prices>,
     /// `limits`: limits on sizes, counts and times.
@@ -322,6 +326,15 @@ pub struct ExternalTool {
     /// Whether calls are repeated if the tool reports a failure.
     pub retry: Option<CallRetries>,
     pub tenants: Tenants,
+}
+
+/// `interrupts.notify`: a webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notify {
+    /// The address.
+    pub url: Secret,
+    /// The secret with which requests are signed.
+    pub secret: Secret,
 }
 
 /// One MCP server.

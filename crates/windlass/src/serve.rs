@@ -1,16 +1,16 @@
 //! The server: wires all parts together from a configuration, and runs until a signal stops it.
 
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use tokio::net::TcpListener;
 use windlass_doors::{Configured, DoorState, Hosts, InboxIds, Limits as DoorLimits, Metrics, ResponsesSettings, WireReader};
-use windlass_engine::{AgentCatalog, AgentSpec, CrashPoints, Engine, Parts, PriceTable, Settings};
-use windlass_kernel::{Route, ToolName, ToolSpec};
+use windlass_engine::{AgentCatalog, AgentSpec, CrashPoints, Engine, Notifications, Parts, PriceTable, Settings};
+use windlass_kernel::{Route, Tenant, ToolName, ToolSpec};
 use windlass_models::{Anthropic, Entry, OpenAiChat, OpenAiResponses, Registry, RemoteConfig, Scripted};
 use windlass_ports::{Admission, Clock, ContextSize, Meter, Model};
 use windlass_store::StoreOptions;
-use windlass_tools::{Egress, Limits as ToolLimits, Seal, ServerConfig, Servers};
+use windlass_tools::{Egress, Limits as ToolLimits, Seal, ServerConfig, Servers, Webhook};
 
 use crate::{
     bell::Bell,
@@ -76,6 +76,7 @@ pub(crate) async fn serve(
         servers: Some(servers.clone()),
         doorbell: bell.doorbell,
         bells: bell.bells,
+        notifications: notifications(&config, storage.clock.clone())?,
         publisher: bell.publisher,
         clock: storage.clock,
         ids: Arc::new(OrderedIds),
@@ -260,6 +261,18 @@ fn tool_servers(config: &Config, seal: Seal, clock: Arc<dyn Clock>) -> anyhow::R
     let configured = config.mcp.iter().map(ServerConfig::from).collect();
     let limits = ToolLimits { list: config.limits.tool_list, ..ToolLimits::default() };
     Ok(Servers::new(configured, Egress::new(config.egress.iter().cloned()), seal, clock, limits)?)
+}
+
+/// Where notices of opened interrupts go.
+fn notifications(config: &Config, clock: Arc<dyn Clock>) -> anyhow::Result<Option<Notifications>> {
+    let Some(notify) = &config.notify else { return Ok(None) };
+    let egress = Egress::new(config.egress.iter().cloned());
+    let webhook = Webhook::new(notify.url.expose(), notify.secret.expose(), egress, clock);
+    let webhook = webhook.map_err(|why| anyhow::anyhow!("interrupts.notify cannot be used: {why}"))?;
+    // Without any tokens the server has one of its own.
+    let named: BTreeSet<Tenant> = config.auth.tokens.iter().map(|token| Tenant::from(token.tenant.as_str())).collect();
+    let tenants = if named.is_empty() { [Tenant::from(config::DEFAULT_TENANT)].into() } else { named };
+    Ok(Some(Notifications { notifier: Arc::new(webhook), tenants: tenants.into_iter().collect() }))
 }
 
 /// The prices of all configured models. Models whose names are passed on have the prices of those names.

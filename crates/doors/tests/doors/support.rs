@@ -239,6 +239,7 @@ impl World {
             servers: None,
             doorbell: None,
             bells: None,
+            notifications: None,
             publisher: None,
             clock: clock.clone(),
             ids: Arc::new(FreshIds),

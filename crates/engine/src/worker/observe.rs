@@ -4,7 +4,7 @@ use windlass_kernel::{
     AgentKey, CallKey, CallNumber, Cause, EndReason, Epoch, Event, FailureCode, Interrupt, OpenCall, Phase, Run, RunId, TaskStatus,
     Timestamp,
 };
-use windlass_ports::{CallChange, Commit, EndedRun, Fact, InterruptId, StoreError, StoreFailure};
+use windlass_ports::{CallChange, Commit, EndedRun, Fact, InterruptId, Notice, StoreError, StoreFailure};
 
 use super::Worker;
 use crate::engine::Inner;
@@ -26,7 +26,18 @@ impl Worker {
                     self.inner.meter.record(Fact::IterationStarted(&agent.agent));
                 }
                 Event::OwnerChanged { .. } => observed.taken_over(),
-                Event::Interrupted(interrupt) => observed.interrupted(interrupt, interrupt.call.and_then(|call| self.call(commit, call))),
+                Event::Interrupted(interrupt) => {
+                    let call = interrupt.call.and_then(|call| self.call(commit, call));
+                    observed.interrupted(interrupt, call);
+                    self.inner.notify_people(Notice {
+                        tenant: agent.tenant.clone(),
+                        interrupt: InterruptId { run: commit.run, number: interrupt.number },
+                        agent: agent.agent.clone(),
+                        cause: interrupt.cause,
+                        tool: call.map(|call| call.tool.clone()),
+                        at: commit.now,
+                    });
+                }
                 Event::AttemptFailed { code, fallback: Some(fallback), .. } => observed.falls_back(code, fallback),
                 Event::CallRetried { call, retry, .. } => observed.call_retried(*call, self.call(commit, *call), *retry),
                 Event::Reported { call, status, .. } => self.reported(&observed, commit, *call, *status),

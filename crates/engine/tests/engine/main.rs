@@ -15,6 +15,7 @@ mod iterations;
 mod known;
 mod leases;
 mod limits;
+mod notices;
 mod outbox;
 mod panics;
 mod provider;

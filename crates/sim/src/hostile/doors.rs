@@ -179,6 +179,7 @@ async fn doors() -> Router {
         servers: None,
         doorbell: None,
         bells: None,
+        notifications: None,
         publisher: None,
         clock: Arc::new(PausedClock(Instant::now())),
         ids: Arc::new(CountedIds::default()),

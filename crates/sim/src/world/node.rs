@@ -226,6 +226,7 @@ fn parts(world: &Arc<World>, node: &Arc<Node>) -> Parts {
         servers: None,
         doorbell: Some(Arc::new(SimBell { world: world.clone(), node: node.clone() })),
         bells: Some(bells),
+        notifications: None,
         publisher: Some(Arc::new(SimPublisher::new(world, node))),
         clock: Arc::new(SimClock { node: node.clone() }),
         ids: Arc::new(SimIds { node: node.id, last: AtomicU64::new(0) }),

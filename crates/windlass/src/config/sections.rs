@@ -8,7 +8,7 @@ use windlass_ports::Tenants;
 use super::{
     Auth, Config, Limits, Model, Protocol, Provider, Responses, Scope, Secret, Store, Token, TokenHash, agents, approvals, doorbell,
     error::ConfigError,
-    log, mcp,
+    interrupts, log, mcp,
     node::Node,
     prices, quotas,
     reader::{Field, Keys, Section},
@@ -35,6 +35,7 @@ const TOP: Keys = Keys {
         "agents_open",
         "approvals",
         "prices",
+        "interrupts",
         "limits",
         "quotas",
         "usage",
@@ -99,7 +100,7 @@ const LIMITS: Keys = Keys {
 
 /// The valid keys of all sections.
 #[cfg(test)]
-pub(super) const ALL: [&Keys; 23] = [
+pub(super) const ALL: [&Keys; 25] = [
     &TOP,
     &server::SERVER,
     &STORE,
@@ -117,6 +118,8 @@ pub(super) const ALL: [&Keys; 23] = [
     &agents::BUDGETS,
     &approvals::APPROVAL,
     &prices::PRICE,
+    &interrupts::INTERRUPTS,
+    &interrupts::NOTIFY,
     &RESPONSES,
     &log::LOG,
     &LIMITS,
@@ -168,6 +171,7 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
     let agents_open = top.read_or("agents_open", agents.is_empty(), Field::flag)?;
     let approvals = approvals::read_approvals(top.take("approvals"))?;
     let prices = prices::read_prices(top.take("prices"))?;
+    let notify = section_or_default(&mut top, "interrupts", &interrupts::INTERRUPTS, interrupts::read_interrupts)?;
     let quotas = quotas::read_quotas(top.take("quotas"), &known)?;
     let usage_days = quotas::read_usage(top.take("usage"), &quotas)?;
     let retention = section_or_default(&mut top, "retention", &retention::RETENTION, retention::read_retention)?;
@@ -186,6 +190,7 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
         agents_open,
         approvals,
         prices,
+        notify,
         limits,
         quotas,
         usage_days,

@@ -101,6 +101,8 @@ agents:
     description: "Finds things."
     parameters: { type: object }
   plain:
+interrupts:
+  notify: { url: https://hooks.example.com/windlass, secret: "${TOKEN}" }
 prices:
   anything: { input: 3, output: 15.25, cached: 0.3 }
 approvals:

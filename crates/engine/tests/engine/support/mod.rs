@@ -13,7 +13,7 @@ use reader::TestReader;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 use windlass_engine::{
-    AgentCatalog, AgentSpec, ClaimRequest, CrashPoints, Engine, Enqueue, Enqueued, Parts, PriceTable, Settings, ToolResult,
+    AgentCatalog, AgentSpec, ClaimRequest, CrashPoints, Engine, Enqueue, Enqueued, Notifications, Parts, PriceTable, Settings, ToolResult,
 };
 use windlass_kernel::{AgentKey, AgentName, Budgets, CallNumber, Gate, ItemKind, PolicyName, RunId, TaskStatus, content};
 use windlass_ports::{
@@ -24,7 +24,7 @@ use windlass_store::{MemoryStore, StoreOptions, conformance::Full};
 
 pub use gauge::Latch;
 pub use model::{RequestExt, Script, Turn, call, say};
-pub use outside::{Counter, Line, LostBell, TestClock, TestPublisher};
+pub use outside::{Counter, Line, LostBell, TestClock, TestNotifier, TestPublisher};
 pub use store::Faulty;
 pub use tools::{Act, CHARGE, FETCH, FLAKY, LOOK, LOOKUP, PAUSE_MS, SERVICE_MS, TOUCH, Tools, WRITE, give};
 
@@ -59,6 +59,7 @@ pub struct Stage {
     pub agents: BTreeMap<AgentName, AgentSpec>,
     pub gates: Vec<Gate>,
     pub prices: PriceTable,
+    pub notifier: Option<Arc<TestNotifier>>,
     pub bell: Option<Arc<LostBell>>,
     pub publisher: Option<Arc<TestPublisher>>,
     pub meter: Arc<dyn Meter>,
@@ -89,6 +90,7 @@ impl Stage {
             agents: BTreeMap::new(),
             gates: Vec::new(),
             prices: PriceTable::default(),
+            notifier: None,
             bell: None,
             publisher: None,
             meter: Arc::new(NoMeter),
@@ -160,6 +162,11 @@ impl Stage {
         page.runs.into_iter().rev().map(|run| run.view.unwrap()).collect()
     }
 
+    fn notifications(&self) -> Option<Notifications> {
+        let notifier = self.notifier.clone()?;
+        Some(Notifications { notifier, tenants: vec!["acme".into()] })
+    }
+
     /// A process with this node's number, in the caller's runtime.
     pub fn engine(&self, node: u64) -> Engine {
         self.mortal(node, None)
@@ -200,6 +207,7 @@ impl Stage {
             servers: None,
             doorbell: self.bell.clone().map(|bell| bell as Arc<dyn Doorbell>),
             bells: None,
+            notifications: self.notifications(),
             publisher: self.publisher.clone().map(|publisher| publisher as Arc<dyn Publisher>),
             clock: self.clock.clone() as Arc<dyn Clock>,
             ids: self.ids.clone(),

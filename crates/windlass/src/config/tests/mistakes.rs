@@ -302,3 +302,15 @@ fn prices_and_costs_are_numbers_with_at_most_six_decimals() {
         assert!(found.ends_with(&mistake), "{found}");
     }
 }
+
+#[test]
+fn a_webhook_needs_an_address_and_a_secret() {
+    for (notify, mistake) in [
+        ("{ url: https://h }", "interrupts.notify: secret is missing"),
+        ("{ secret: x }", "interrupts.notify: url is missing"),
+        ("{ url: h, secret: x }", "interrupts.notify.url: expected an address that begins with http:// or https://, found \"h\""),
+    ] {
+        let found = error(&format!("interrupts: {{ notify: {notify} }}"), &[]);
+        assert!(found.ends_with(mistake), "{found}");
+    }
+}
