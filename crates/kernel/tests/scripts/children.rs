@@ -112,17 +112,29 @@ timeout 1
 
 #[test]
 fn s_15_a_child_run_reports_its_end_and_what_it_used() {
-    check("parent: call 3", "\nentered\nreply \"done\" using 7+3\n", expect![[r#"
+    check(
+        "parent: call 3",
+        "\nentered\nreply \"done\" using 7+3\n",
+        expect![[r#"
         entered -> leased, lap_started(1) [call_model 1] = running
         reply "done" using 7+3 -> replied, ended(success answered) +deliverable {"text":"done"} reports {"call":3,"status":"success","result":"done"} of 10 tokens = idle
-    "#]]);
-    check("parent: call 3", "\nentered\nfailed refused never using 7+0\n", expect![[r#"
+    "#]],
+    );
+    check(
+        "parent: call 3",
+        "\nentered\nfailed refused never using 7+0\n",
+        expect![[r#"
         entered -> leased, lap_started(1) [call_model 1] = running
         failed refused never using 7+0 -> attempt_failed(refused), ended(failed model_failed refused) +deliverable {"text":"the model could not be called: refused it was"} reports {"call":3,"status":"failed","result":"the model could not be called: refused it was"} of 7 tokens = idle
-    "#]]);
-    check("parent: call 3\nbudgets: 0 iterations", "\nentered\n", expect![[r#"
+    "#]],
+    );
+    check(
+        "parent: call 3\nbudgets: 0 iterations",
+        "\nentered\n",
+        expect![[r#"
         entered -> leased, budget_breached(iterations 1 of 0), ended(partial budget iterations) +deliverable {"text":"stopped by the budget: iterations would be 1, 0 allowed"} reports {"call":3,"status":"partial","result":"stopped by the budget: iterations would be 1, 0 allowed"} of 0 tokens = idle
-    "#]]);
+    "#]],
+    );
     check(
         "parent: call 1\ntools: helper child",
         "\nentered\nreply: helper using 5+5\nreport 1 success below 20\nstop now\n",
@@ -154,10 +166,14 @@ report 1 success below 60
 
 #[test]
 fn children_past_the_budget_are_not_started() {
-    check("tools: helper child, look\nbudgets: 1 children", "\nentered\nreply: helper, look, helper\n", expect![[r#"
+    check(
+        "tools: helper child, look\nbudgets: 1 children",
+        "\nentered\nreply: helper, look, helper\n",
+        expect![[r#"
         entered -> leased, lap_started(1) [call_model 1] = running
         reply: helper, look, helper -> replied, budget_breached(children 2 of 1), ended(partial budget children) +call 1 +call 2 +call 3 +deliverable {"text":"stopped by the budget: children would be 2, 1 allowed"} = idle
-    "#]]);
+    "#]],
+    );
     check(
         "tools: helper child\nbudgets: 1 children\nbudgets_park: yes",
         "
