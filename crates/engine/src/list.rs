@@ -300,7 +300,12 @@ impl RunFilter {
 
     /// Whether the filter may exclude runs of the set that is read.
     fn is_narrow(&self) -> bool {
-        (self.parent.is_some() && self.agent.is_some()) || self.state.is_some() || self.outcome.is_some() || self.text.is_some() || self.since.is_some() || self.until.is_some()
+        (self.parent.is_some() && self.agent.is_some())
+            || self.state.is_some()
+            || self.outcome.is_some()
+            || self.text.is_some()
+            || self.since.is_some()
+            || self.until.is_some()
     }
 }
 
