@@ -207,7 +207,7 @@ fn without_ids(content: &Value) -> Value {
 /// One request is one run and one row in the inbox, however often it was sent.
 fn one_run_each(asked: &[RunRequest], database: &Database) -> Vec<String> {
     let mut wrong = Vec::new();
-    // Child runs are nobody's request.
+    // No client requested the child runs.
     let roots = database.rows("SELECT 'run_' || lower(hex(run)) FROM runs WHERE parent IS NULL");
     let stored: BTreeSet<String> = roots.into_iter().flatten().flatten().collect();
     let known: BTreeSet<String> = asked.iter().map(|asked| asked.run.clone()).collect();

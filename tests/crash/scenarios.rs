@@ -91,7 +91,7 @@ rules:
   - when: { input: ask thrice }
     reply: { calls: [ { tool: agent__teller, arguments: { input: tell me } } ] }
   - when: { input: tell me }
-    reply: { text: told, delay_ms: 300 }
+    reply: { text: answered, delay_ms: 300 }
   - when: { input: ask in vain }
     reply: { calls: [ { tool: agent__teller, arguments: { input: think for long } } ] }
   - when: { input: insist }

@@ -7,8 +7,8 @@ mod state;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
-use self::state::State;
 pub use self::state::Step;
+use self::state::TreeState;
 
 macro_rules! guards {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $shown:literal);+ $(;)?) => {
@@ -118,9 +118,9 @@ pub fn tree_trials() -> Vec<(TreeGuard, TreePromise)> {
 
 /// Explores every order of steps of a world, without the guard `removed` if there is one.
 pub fn explore_tree(world: &TreeWorld, removed: Option<TreeGuard>) -> TreeExplored {
-    let begin = State::begin(world);
-    let mut known: HashSet<State> = HashSet::from([begin.clone()]);
-    let mut open: VecDeque<(State, Vec<Step>)> = VecDeque::from([(begin, Vec::new())]);
+    let begin = TreeState::begin(world);
+    let mut known: HashSet<TreeState> = HashSet::from([begin.clone()]);
+    let mut open: VecDeque<(TreeState, Vec<Step>)> = VecDeque::from([(begin, Vec::new())]);
     let mut found = TreeExplored { states: 0, broken: BTreeSet::new(), story: Vec::new() };
     while let Some((state, story)) = open.pop_front() {
         found.states += 1;

@@ -14,7 +14,7 @@ async fn children(world: &World, run: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn c_30_a_child_run_is_shown_with_its_parent_and_has_join_edges() {
+async fn c_030_a_child_run_is_shown_with_its_parent_and_has_join_edges() {
     let world = World::of_a_tree();
     let run = world.enqueue("boss", ASK).await;
     let ended = world.ended("boss", &run).await;

@@ -16,8 +16,8 @@ const PARENT: usize = 0;
 
 /// The rows of all runs, and the faults that are left.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct State {
-    rows: Vec<Row>,
+pub(super) struct TreeState {
+    rows: Vec<TreeRow>,
     crashes: u8,
     stops: u8,
     lost_answers: u8,
@@ -25,15 +25,15 @@ pub(super) struct State {
 
 /// A run with its head, its inbox and the processes that have it in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Row {
+struct TreeRow {
     id: RunId,
     run: Run,
     seq: u8,
-    inbox: Vec<Message>,
+    inbox: Vec<TreeMessage>,
     is_due: bool,
     /// Whether the owner died with work of the run.
     owner_is_lost: bool,
-    workers: Vec<Worker>,
+    workers: Vec<TreeWorker>,
     /// The parent's sequence number when the child was recorded.
     parent_seq: u8,
     /// A result that is not sent yet. In the product there is none: it is in the commit.
@@ -41,22 +41,22 @@ struct Row {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Message {
+enum TreeMessage {
     Result(CallNumber),
     Stop,
 }
 
 /// A process that has a run in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Worker {
+struct TreeWorker {
     run: Run,
     seq: u8,
-    draft: Option<Draft>,
+    draft: Option<TreeDraft>,
 }
 
 /// A transition that is not committed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Draft {
+struct TreeDraft {
     run: Run,
     taken: usize,
     stops: Vec<RunId>,
@@ -117,13 +117,13 @@ fn manifest() -> Manifest {
     Manifest { tools: vec![helper], levels: 1, ..Manifest::plain("m", budgets) }
 }
 
-impl Row {
+impl TreeRow {
     fn new(id: RunId, parent: Option<ParentCall>, parent_seq: u8) -> Self {
         let range = BoxRange { id: BoxId(uuid::Uuid::nil()), length: 0 };
         let parent = parent.map(Box::new);
         let accepted = Event::Accepted { origin: Origin::Turn, context: range, output: range, caller: None, parent };
         let run = apply(None, &accepted).expect("every journal begins with `accepted`");
-        Row { id, run, seq: 0, inbox: Vec::new(), is_due: true, owner_is_lost: false, workers: Vec::new(), parent_seq, unsent: false }
+        TreeRow { id, run, seq: 0, inbox: Vec::new(), is_due: true, owner_is_lost: false, workers: Vec::new(), parent_seq, unsent: false }
     }
 
     /// Whether a process that loads the run would find anything to do.
@@ -134,10 +134,10 @@ impl Row {
     }
 }
 
-impl State {
+impl TreeState {
     pub(super) fn begin(world: &TreeWorld) -> Self {
-        let parent = Row::new(RunId(id(1)), None, 0);
-        State { rows: vec![parent], crashes: world.crashes, stops: world.stops, lost_answers: world.lost_answers }
+        let parent = TreeRow::new(RunId(id(1)), None, 0);
+        TreeState { rows: vec![parent], crashes: world.crashes, stops: world.stops, lost_answers: world.lost_answers }
     }
 
     /// Every step that is possible now.
@@ -163,7 +163,7 @@ impl State {
         steps
     }
 
-    fn steps_of(&self, world: &TreeWorld, index: usize, number: usize, worker: &Worker) -> Vec<Step> {
+    fn steps_of(&self, world: &TreeWorld, index: usize, number: usize, worker: &TreeWorker) -> Vec<Step> {
         let mut steps = Vec::new();
         if self.crashes > 0 {
             steps.push(Step::Crash(index, number));
@@ -256,8 +256,8 @@ impl State {
             inputs.push(Input::owner_changed());
         }
         inputs.extend(row.inbox.iter().map(|message| match message {
-            Message::Stop => Input::Stopped { reason: String::new(), streamed: StreamedText::default() },
-            Message::Result(call) => Input::Reported(Report {
+            TreeMessage::Stop => Input::Stopped { reason: String::new(), streamed: StreamedText::default() },
+            TreeMessage::Result(call) => Input::Reported(Report {
                 call: *call,
                 cause: ReportCause::Tool,
                 status: TaskStatus::Success,
@@ -274,7 +274,7 @@ impl State {
     fn take(&mut self, index: usize, inputs: impl IntoIterator<Item = Input>, taken: usize) {
         let row = &mut self.rows[index];
         let draft = drafted(index, &row.run, inputs, taken);
-        row.workers.push(Worker { run: row.run.clone(), seq: row.seq, draft: Some(draft) });
+        row.workers.push(TreeWorker { run: row.run.clone(), seq: row.seq, draft: Some(draft) });
     }
 
     fn think(&mut self, world: &TreeWorld, index: usize, number: usize) {
@@ -300,7 +300,7 @@ impl State {
         if !is_known {
             let answers = ParentCall { run: parent.id, head: AgentName::from("a"), call, tainted: false };
             let seq = parent.seq;
-            self.rows.push(Row::new(child, Some(answers), seq));
+            self.rows.push(TreeRow::new(child, Some(answers), seq));
         }
         let worker = &mut self.rows[PARENT].workers[number];
         worker.draft = Some(drafted(PARENT, &worker.run, [Input::ChildBegun(call)], 0));
@@ -333,7 +333,7 @@ impl State {
         }
         let row = &mut self.rows[index];
         if !outstanding(&row.run).is_empty() && !row.run.has_ended() {
-            row.workers.insert(number.min(row.workers.len()), Worker { run: draft.run, seq: row.seq, draft: None });
+            row.workers.insert(number.min(row.workers.len()), TreeWorker { run: draft.run, seq: row.seq, draft: None });
         }
     }
 
@@ -341,24 +341,24 @@ impl State {
         let (Some(parent), seen) = (self.rows[child].run.parent.clone(), self.rows[child].parent_seq) else { return };
         let row = &mut self.rows[PARENT];
         let is_guarded = removed == Some(TreeGuard::ReportOnlyCounts) && row.seq != seen;
-        if row.run.has_ended() || is_guarded || row.inbox.contains(&Message::Result(parent.call)) {
+        if row.run.has_ended() || is_guarded || row.inbox.contains(&TreeMessage::Result(parent.call)) {
             return;
         }
-        row.inbox.push(Message::Result(parent.call));
+        row.inbox.push(TreeMessage::Result(parent.call));
         row.is_due |= removed != Some(TreeGuard::ReportIsDue);
     }
 
     fn stop(&mut self, child: RunId, removed: Option<TreeGuard>) {
         let Some(row) = self.rows.iter_mut().find(|row| row.id == child && !row.run.has_ended()) else { return };
-        row.inbox.push(Message::Stop);
+        row.inbox.push(TreeMessage::Stop);
         let is_running = !outstanding(&row.run).is_empty();
         row.is_due |= !is_running || removed != Some(TreeGuard::StopWakesRunning);
     }
 }
 
 /// The transition of these inputs, one after the other.
-fn drafted(index: usize, before: &Run, inputs: impl IntoIterator<Item = Input>, taken: usize) -> Draft {
-    let mut draft = Draft { run: before.clone(), taken, stops: Vec::new(), reports: false };
+fn drafted(index: usize, before: &Run, inputs: impl IntoIterator<Item = Input>, taken: usize) -> TreeDraft {
+    let mut draft = TreeDraft { run: before.clone(), taken, stops: Vec::new(), reports: false };
     let manifest = manifest();
     for input in inputs {
         // The same ids whenever the same input meets the same state, so that equal states are recognised.

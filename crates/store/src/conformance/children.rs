@@ -221,7 +221,7 @@ pub async fn a_call_that_is_given_up_stops_its_child(store: Arc<dyn Full>) {
     assert_eq!((state.waiting_count(), state.iteration), (1, 1));
 }
 
-/// The newest child comes first, and runs of another tenant are nobody's children.
+/// The newest child comes first, and another tenant sees none of them.
 pub async fn children_are_listed_for_their_parent(store: Arc<dyn Full>) {
     let (kit, agent) = (Kit::new(&store), agent("a"));
     let (run, children) = waiting(&kit, &agent, &[HELPER, HELPER, HELPER]).await;

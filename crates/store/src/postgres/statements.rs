@@ -14,6 +14,8 @@
 use futures_util::future::try_join_all;
 use tokio_postgres::{Client, Statement};
 
+use super::new_heads::put_heads;
+
 macro_rules! head_columns {
     () => {
         "h.status, h.epoch, h.seq, h.run, h.owner, h.waiting, h.deadline, h.wake_at, h.pending, h.queued, h.runs, h.local, h.quarantined,
@@ -97,18 +99,6 @@ macro_rules! each {
 macro_rules! all_of {
     ($type:literal, $change:expr) => {
         concat!("WITH changed AS (", $change, " RETURNING 1) SELECT 1 / (count(*) = cardinality($1::", $type, "[]))::int FROM changed")
-    };
-}
-
-/// The new values of heads. Those that are new are inserted.
-macro_rules! put_heads {
-    () => {
-        "INSERT INTO heads (tenant, agent, status, epoch, seq, run, owner, waiting, deadline, wake_at, pending, queued, runs, local,
-            quarantined, held)
-        SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]),
-            unnest($5::bigint[]), unnest($6::bytea[]), unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]),
-            unnest($10::bigint[]), unnest($11::bigint[]), unnest($12::bigint[]), unnest($13::bigint[]),
-            unnest($14::bigint[]), unnest($15::text[]), unnest($16::boolean[])"
     };
 }
 

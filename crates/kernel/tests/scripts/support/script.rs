@@ -12,7 +12,7 @@
 //! failed cut retry 500 losing 9             … and its provider reported no tokens; a cut and a takeover may lose tokens, too
 //! report 1 success                          a tool's result
 //! report 2 failed terminate                 … which says what follows
-//! report 1 success below 50                 … of a child run, which used so many tokens
+//! report 1 success below 50                 … of a child run, which used 50 tokens
 //! begun 1                                   the child run of a call is on record
 //! timeout 1                                 the deadline of a call passed
 //! lease_ended 1                             the lease of a tool service ended without a result
