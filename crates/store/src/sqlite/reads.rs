@@ -136,7 +136,7 @@ fn message(row: &Row<'_>) -> rusqlite::Result<(MessageId, MessageRow)> {
         after: maybe_variant(row, 8, spelling::parse_after)?,
         source: row.get(9)?,
         reason: row.get(10)?,
-        below: maybe_variant(row, 13, |text| codec::decode_below(text))?,
+        below: maybe_variant(row, 13, codec::decode_below)?,
         created_at: time(row, 11)?,
         processed_at: maybe_time(row, 12)?,
     };

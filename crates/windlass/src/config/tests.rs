@@ -263,7 +263,7 @@ fn of_default() -> Tenants {
 }
 
 #[test]
-fn a_full_file_gives_models_tools_and_agents() {
+fn a_full_file_gives_models_and_tools() {
     let config = good(FULL, &[("TOKEN", "s3cret-of-22-characters")]);
     let script = Provider::Scripted { script: Some("scripts/echo.yaml".into()) };
     assert_eq!(config.models[0], Model { provider: script, ..Model::offline() });
@@ -318,6 +318,11 @@ fn a_full_file_gives_models_tools_and_agents() {
             tenants: of_default(),
         }
     );
+}
+
+#[test]
+fn a_full_file_gives_agents() {
+    let config = good(FULL, &[("TOKEN", "s3cret-of-22-characters")]);
     assert_eq!(
         config.agents["researcher"],
         Agent {
