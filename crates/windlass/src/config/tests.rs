@@ -321,28 +321,6 @@ fn a_full_file_gives_models_and_tools() {
 }
 
 #[test]
-fn a_full_file_gives_agents() {
-    let config = good(FULL, &[("TOKEN", "s3cret-of-22-characters")]);
-    assert_eq!(
-        config.agents["researcher"],
-        Agent {
-            policy: PolicyName::Respond,
-            model: Some("anything".into()),
-            instructions: Some("Find it.\n".into()),
-            tools: vec!["echo".into(), "pay".into(), "agent/plain".into()],
-            budgets: Budgets { iterations: 5, calls: Some(20), tokens: Some(100_000), wall_ms: Some(7_200_000), children: Some(4) },
-            budgets_park: true,
-            serial: true,
-            max_depth: 2,
-            description: Some("Finds things.".into()),
-            parameters: Some(json!({"type": "object"})),
-            tenants: of_default(),
-        }
-    );
-    assert_eq!((config.agents["plain"].budgets.iterations, config.agents["plain"].serial), (7, false));
-}
-
-#[test]
 fn without_a_file_the_defaults_stand() {
     let config = Config::load(None, std::iter::empty()).unwrap();
     assert_eq!(config, good("", &[]));
