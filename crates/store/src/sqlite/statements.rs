@@ -49,7 +49,17 @@ pub(super) struct SqliteRows<P = Connection> {
 impl<P: Prepared> SqliteRows<P> {
     pub(super) fn new(prepared: P, node: NodeId, manifests: Manifests, index: Option<Index>) -> Self {
         let (known, staged, pinned, opened) = (BTreeSet::new(), Vec::new(), BTreeMap::new(), BTreeMap::new());
-        SqliteRows { prepared, node, manifests, known, staged, pinned, opened, deltas: Deltas::new(index), truncation: Truncation::default() }
+        SqliteRows {
+            prepared,
+            node,
+            manifests,
+            known,
+            staged,
+            pinned,
+            opened,
+            deltas: Deltas::new(index),
+            truncation: Truncation::default(),
+        }
     }
 
     pub(super) fn begin(&self) -> rusqlite::Result<()> {
@@ -200,7 +210,8 @@ impl<P: Prepared> SqliteRows<P> {
     /// Writes what the open transaction adds to the number of runs of a manifest.
     fn count_runs_of(&self, tenant: &Tenant, hash: &[u8; 32]) -> Result<()> {
         let change = self.pinned.get(&(tenant.clone(), *hash)).copied().unwrap_or(0);
-        self.change("UPDATE manifests SET runs = runs + ?3 WHERE tenant = ?1 AND hash = ?2", params![tenant.as_str(), hash, change]).map(drop)
+        self.change("UPDATE manifests SET runs = runs + ?3 WHERE tenant = ?1 AND hash = ?2", params![tenant.as_str(), hash, change])
+            .map(drop)
     }
 
     /// Records that a manifest may be deleted, so that a run that needs it stores it again. This also holds after a rollback.
