@@ -60,8 +60,8 @@ impl Inner {
         self.ring_elsewhere(|| Ring::Agent(agent.clone()));
     }
 
-    /// Has the worker of another run of the same tree check its inbox, wherever that worker is. If nobody hears it, the sweep finds the
-    /// message.
+    /// Has the worker of another run of the same tree check its inbox, wherever that worker is. If the doorbell is lost, the sweep finds
+    /// the message.
     pub fn wake_relative(self: &Arc<Self>, agent: &AgentKey) {
         self.wake_worker(agent);
         self.notify_watchers(agent, false);

@@ -10,7 +10,7 @@ use windlass_kernel::{
     AgentKey, AgentName, Budgets, CallKey, ItemKind, Manifest, Opening, ParentCall, RunId, Tenant,
     content::{self, Call},
 };
-use windlass_ports::{Enqueued, Lineage, MessageKind, RunScan, RunSet, RunView, StoreError, child_head, codec};
+use windlass_ports::{Lineage, MessageKind, RunScan, RunSet, RunView, StoreError, child_head, codec};
 
 use crate::{
     api::EngineError,
@@ -18,7 +18,7 @@ use crate::{
     engine::{Engine, Inner},
     messages,
     roster::RunOptions,
-    submit::NewTurn,
+    submit::{NewTurn, enqueued},
     worker_message::{ChildStarted, EffectError, Refused, WorkerMessage},
 };
 
@@ -173,10 +173,8 @@ impl Engine {
             request: None,
             at: inner.clock.now(),
         };
-        match self.submit(start.child, new, lineage(&parent), Opening::Ask).await? {
-            Enqueued::Entered { .. } | Enqueued::Dispatched { .. } | Enqueued::Queued { .. } | Enqueued::Duplicate { .. } => Ok(()),
-            other => Ok(crate::submit::enqueued(start.child, other).map(drop)?),
-        }
+        let outcome = self.submit(start.child, new, lineage(&parent), Opening::Ask).await?;
+        Ok(enqueued(start.child, outcome).map(drop)?)
     }
 }
 

@@ -155,6 +155,8 @@ pub struct RunFilter {
     pub state: Option<RunState>,
     /// The run's agent has this name.
     pub agent: Option<AgentName>,
+    /// The run is a child run of this one.
+    pub parent: Option<RunId>,
     /// The run has ended with this status.
     pub outcome: Option<TaskStatus>,
     /// The run was accepted at this time or later.
@@ -194,10 +196,11 @@ pub struct RunList {
 impl Engine {
     /// The runs of a tenant that match a filter, newest first.
     pub async fn list_runs(&self, tenant: &Tenant, filter: &RunFilter) -> Result<RunList, StoreError> {
-        let set = match (&filter.agent, filter.state) {
-            (Some(agent), _) => RunSet::Named(agent.clone()),
-            (None, Some(RunState::Queued | RunState::Thinking | RunState::Waiting | RunState::Parked)) => RunSet::Open,
-            (None, Some(RunState::Ended) | None) => RunSet::All,
+        let set = match (filter.parent, &filter.agent, filter.state) {
+            (Some(parent), ..) => RunSet::Children(parent),
+            (None, Some(agent), _) => RunSet::Named(agent.clone()),
+            (None, None, Some(RunState::Queued | RunState::Thinking | RunState::Waiting | RunState::Parked)) => RunSet::Open,
+            (None, None, Some(RunState::Ended) | None) => RunSet::All,
         };
         let mut below = lesser(filter.after, filter.until.map(|until| first_id_at(until.plus_ms(CLOCK_SKEW_MS))));
         let (mut found, mut read) = (Vec::new(), 0);
@@ -294,11 +297,19 @@ impl RunFilter {
             && self.outcome.is_none_or(|wanted| outcome == Some(wanted))
             && self.since.is_none_or(|since| run.created_at >= since)
             && self.until.is_none_or(|until| run.created_at < until)
+            && self.agent.as_ref().is_none_or(|agent| run.agent_name.as_ref() == Some(agent))
+            // The set of the children has those, too, that are in no list.
+            && (self.parent.is_none() || !run.view.as_ref().is_some_and(|view| view.unlisted))
     }
 
     /// Whether the filter may exclude runs of the set that is read.
     fn is_narrow(&self) -> bool {
-        self.state.is_some() || self.outcome.is_some() || self.text.is_some() || self.since.is_some() || self.until.is_some()
+        (self.parent.is_some() && self.agent.is_some())
+            || self.state.is_some()
+            || self.outcome.is_some()
+            || self.text.is_some()
+            || self.since.is_some()
+            || self.until.is_some()
     }
 }
 

@@ -72,10 +72,7 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
         Event::Reported { call, status, item, after, below } => {
             run.takeovers = 0;
             run.tainted |= run.call(*call).is_some_and(|call| call.untrusted);
-            if let Some(below) = below.as_deref() {
-                run.below.add(*below);
-                run.tainted |= below.tainted;
-            }
+            below.iter().for_each(|below| count_below(run, **below));
             set_progress(run, *call, Progress::Received { item: *item, status: *status, after: *after });
             // A result that arrives after all answers the question what became of the call.
             run.interrupts.retain(|interrupt| interrupt.call != Some(*call));
@@ -134,6 +131,12 @@ fn start_action(run: &mut Run, at: Timestamp, call: &OpenCall) {
 fn count(run: &mut Run, usage: Usage, lost: u64) {
     run.usage.add(usage);
     run.lost = run.lost.saturating_add(lost);
+}
+
+/// A child run has ended: what its tree used counts here, and so does what it read.
+fn count_below(run: &mut Run, used: Below) {
+    run.below.add(used);
+    run.tainted |= used.tainted;
 }
 
 /// Another attempt of the iteration's model call is owed.

@@ -7,7 +7,8 @@ use windlass_ports::{MessageKind, RunView};
 
 use crate::{responses, spelling::moment};
 
-/// One run. Unknown values are null: the cost of a run without a cost budget is not known, and of a run that cannot be read only its row is known.
+/// One run. Unknown values are null: forks are not recorded yet, the cost of a run without a cost budget is not known, and of a run that
+/// cannot be read only its row is known.
 pub(super) fn row(entry: &RunEntry) -> Value {
     let run = &entry.run;
     let view = run.view.as_ref();
@@ -26,7 +27,7 @@ pub(super) fn row(entry: &RunEntry) -> Value {
         "usage": view.map(|view| usage(&view.state)),
         "cost_usd": view.and_then(|view| cost_usd(view)),
         "model": view.map(|view| &view.manifest.model),
-        "parent_run_id": null,
+        "parent_run_id": view.and_then(|view| view.state.parent.as_ref()).map(|parent| parent.run),
         "fork_of": null,
         "created_at": moment(run.created_at),
         "started_at": view.and_then(|view| view.state.started_at).map(moment),

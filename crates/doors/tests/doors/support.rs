@@ -202,6 +202,18 @@ impl World {
         Self::with_roster(Settings { sweep_ms: 20, ..Settings::default() }, vec![model], roster().closed())
     }
 
+    /// A server whose agent `boss` may ask `alice`, and whose agent `guest` may ask an agent of another tenant.
+    pub fn of_a_tree() -> Self {
+        let asking = |agent: &str| AgentSpec { tools: vec![agent.into()], ..alice() };
+        let others = AgentSpec { tenants: Tenants::Only([Tenant::from("u")].into()), ..alice() };
+        let agents = [("alice", alice()), ("boss", asking("agent/alice")), ("guest", asking("agent/theirs")), ("theirs", others)];
+        let agents = agents.into_iter().map(|(name, spec)| (AgentName::from(name), spec)).collect();
+        let roster =
+            AgentCatalog::new(agents, BTreeMap::from([tool("echo", EffectClass::Read), tool("pay", EffectClass::Write)]), Vec::new());
+        let model = Entry::new("offline", Arc::new(Scripted::by_words("offline")));
+        Self::with_roster(Settings { sweep_ms: 20, ..Settings::default() }, vec![model], roster)
+    }
+
     /// A server whose agents, tools and first model belong to the tenant `t`.
     pub fn of_one_tenant() -> Self {
         let of_t = Tenants::Only([Tenant::from("t")].into());

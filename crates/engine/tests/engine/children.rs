@@ -111,7 +111,7 @@ async fn s_15_a_stop_of_the_parent_stops_running_and_waiting_children() {
     assert_eq!(engine.working(), 0, "nothing is in flight");
 }
 
-/// The two runs are on two servers, and no doorbell is heard: the sweep finds the stop, although the child is running.
+/// The two runs are on two servers, and no doorbell is received: the sweep finds the stop, although the child is running.
 #[tokio::test(start_paused = true)]
 async fn s_15_a_stop_reaches_a_child_that_runs_on_another_server() {
     let stage = stage(asks(1, |_| Turn::Hang)).with_settings(|settings| settings.workers_max = 1);

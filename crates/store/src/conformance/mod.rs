@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "these are tests that other crates run: a panic is how they fail")]
 
 pub mod aging;
+pub mod children;
 pub mod claims;
 pub mod content;
 pub mod conversations;
@@ -110,6 +111,15 @@ macro_rules! conformance {
             reports::an_instruction_waits_for_the_owner_of_an_active_run;
             reports::every_repetition_of_a_call_has_a_report_of_its_own;
             reports::a_report_of_the_owner_meets_one_from_outside;
+            children::the_end_of_a_child_is_the_result_of_a_call;
+            children::a_child_is_recorded_once;
+            children::a_child_of_a_run_that_does_not_wait_is_refused;
+            children::the_end_of_a_parent_stops_its_children;
+            children::a_child_whose_parent_has_ended_reports_too_late;
+            children::a_child_may_end_as_it_is_entered;
+            children::a_call_that_is_given_up_stops_its_child;
+            children::children_are_listed_for_their_parent;
+            children::a_tree_goes_on_when_one_of_its_runs_is_given_up;
             claims::calls_are_given_oldest_first;
             claims::a_repeated_key_gives_the_same_calls;
             claims::the_end_of_a_lease_is_due;
@@ -173,6 +183,8 @@ macro_rules! conformance {
             manifests::tm_05_a_manifest_is_erased_with_the_last_run_that_has_it;
             manifests::tm_05_a_manifest_belongs_to_one_tenant;
             lists::runs_are_listed_newest_first;
+            lists::both_kinds_of_runs_of_an_agent_are_one_list;
+            lists::runs_of_a_head_are_listed_by_their_ids;
             lists::queued_runs_are_listed_as_open;
             lists::runs_that_are_not_stored_are_in_no_list;
             lists::agents_are_listed_by_name;
@@ -214,6 +226,9 @@ macro_rules! conformance {
             races::of_racing_reports_one_is_recorded;
             races::a_report_that_races_a_suspend_is_counted;
             races::of_racing_services_one_is_given_the_call;
+            children::a_child_that_races_the_end_of_its_parent_is_refused_or_stopped;
+            children::a_result_that_races_the_parents_commit_is_counted;
+            children::children_that_end_at_once_are_all_counted;
             requests::of_racing_adopters_one_has_the_request;
             conversations::of_racing_runs_one_begins_and_no_added_item_is_lost;
             erasing::a_follow_up_that_races_an_erasure_reads_all_or_is_refused;

@@ -19,6 +19,7 @@ mod hash_keys;
 mod interrupts;
 mod lists;
 mod member;
+mod new_heads;
 mod open;
 mod overlay;
 mod parked;

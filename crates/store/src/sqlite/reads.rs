@@ -137,7 +137,7 @@ fn message(row: &Row<'_>) -> rusqlite::Result<(MessageId, MessageRow)> {
         source: row.get(9)?,
         reason: row.get(10)?,
         retry: small(row, 14)?,
-        below: maybe_variant(row, 13, |text| codec::decode_below(text))?,
+        below: maybe_variant(row, 13, codec::decode_below)?,
         created_at: time(row, 11)?,
         processed_at: maybe_time(row, 12)?,
     };

@@ -140,7 +140,7 @@ impl Stage {
         self
     }
 
-    /// An agent with these tools, below which there may be so many levels of child runs.
+    /// An agent with these tools, below which there may be `levels` levels of child runs.
     pub fn with_agent(self, name: &str, tools: &[&str], levels: u32) -> Self {
         let none = Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None, cost: None };
         self.with_budgets(name, none).change_agent(name, |spec| {

@@ -12,7 +12,7 @@
 //! failed cut retry 500 losing 9             … and its provider reported no tokens; a cut and a takeover may lose tokens, too
 //! report 1 success                          a tool's result
 //! report 2 failed terminate                 … which says what follows
-//! report 1 success below 50                 … of a child run, which used so many tokens
+//! report 1 success below 50                 … of a child run, which used 50 tokens
 //! begun 1                                   the child run of a call is on record
 //! stale 1                                   … a success of the try before the present one
 //! due 1                                     the pause before a repetition is over

@@ -314,3 +314,30 @@ fn a_webhook_needs_an_address_and_a_secret() {
         assert!(found.ends_with(mistake), "{found}");
     }
 }
+
+#[test]
+fn agents_that_an_agent_asks_must_exist_and_differ_for_models() {
+    check(&[
+        (
+            "agents: { a: { tools: [agent/b] }, c: {} }",
+            "windlass.yaml:1: agents.a.tools[0]: unknown agent \"agent/b\"; did you mean \"agent/a\"?",
+        ),
+        (
+            "agents: { a: { tools: [agent/b-c, agent/b-c] }, b-c: {} }",
+            "windlass.yaml:1: agents.a.tools[1]: the tool agent/b-c is given above",
+        ),
+        (
+            "agents: { a: { tools: [agent/b.c, agent/b_c] }, b.c: {}, b_c: {} }",
+            "windlass.yaml:1: agents.a.tools[1]: two agents of this list have the same name for models, agent__b_c; rename one",
+        ),
+        (
+            "agents: { a: { max_depth: deep } }",
+            "windlass.yaml:1: agents.a.max_depth: expected a whole number of at least 0, found \"deep\"",
+        ),
+        (
+            "agents: { a: { budgets: { children: 0 } } }",
+            "windlass.yaml:1: agents.a.budgets.children: expected a whole number of at least 1, found \"0\"",
+        ),
+        ("agents: { a: { parameters: text } }", "windlass.yaml:1: agents.a.parameters: expected a mapping, found a single value"),
+    ]);
+}
