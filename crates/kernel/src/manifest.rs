@@ -3,7 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{budget::Budgets, ids::ToolName, interrupt::Gate, parameters::Parameters, run::is_false};
+use crate::{
+    budget::Budgets,
+    ids::{AgentName, ToolName},
+    interrupt::Gate,
+    parameters::Parameters,
+    run::is_false,
+};
 
 /// What a run may do, and what its model is given. Stored once per distinct content.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,6 +65,13 @@ pub struct Manifest {
     /// The rules by which calls wait for a person's approval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Gate>,
+    /// How many levels of child runs there may be below the run. A run without any has no agents among its tools.
+    #[serde(default, skip_serializing_if = "is_leaf")]
+    pub levels: u32,
+}
+
+fn is_leaf(levels: &u32) -> bool {
+    *levels == 0
 }
 
 impl Manifest {
@@ -86,6 +99,29 @@ impl Manifest {
             compaction: Compaction::Off,
             budgets_park: false,
             gates: Vec::new(),
+            levels: 0,
+        }
+    }
+
+    /// Removes what a child of `parent` must not do more than its parent may: calls outside the parent's allow-list, and calls that a rule
+    /// of the parent holds. The rules of the parent come first, so that none of the child's own is applied instead.
+    pub fn narrow(&mut self, parent: &Manifest) {
+        let own = std::mem::take(&mut self.gates);
+        self.gates = parent.gates.clone();
+        self.gates.extend(own.into_iter().filter(|gate| !parent.gates.contains(gate)));
+        self.levels = self.levels.min(parent.levels.saturating_sub(1));
+        let is_allowed = |name: &ToolName| parent.allowed.is_empty() || parent.allowed.contains(name);
+        self.tools.retain(|tool| is_allowed(&tool.name));
+        if self.levels == 0 {
+            self.tools.retain(|tool| tool.route != Route::Child);
+        }
+        if !parent.allowed.is_empty() {
+            let listed = |name: &ToolName| self.allowed.is_empty() || self.allowed.contains(name);
+            self.allowed = parent.allowed.iter().filter(|name| listed(name)).cloned().collect();
+            // An empty list would allow everything.
+            if self.allowed.is_empty() {
+                self.tools.clear();
+            }
         }
     }
 
@@ -134,6 +170,9 @@ pub struct ToolSpec {
     /// Whether results of the tool may carry instructions of third parties to the model, so that they taint the run.
     #[serde(default, skip_serializing_if = "is_false")]
     pub untrusted: bool,
+    /// The agent whose run a call starts, if it starts one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
 }
 
 /// The address of a tool on a tool server.
@@ -220,6 +259,8 @@ pub enum Route {
     External,
     /// The client. Such a call ends the run.
     Client,
+    /// A run of another agent, whose deliverable is the result.
+    Child,
 }
 
 /// What a second start of the same call would do. It decides what happens to a call whose owner crashed.

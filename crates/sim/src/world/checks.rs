@@ -245,6 +245,7 @@ impl Track {
             | Event::Replied { .. }
             | Event::Approved { .. }
             | Event::Resolved { .. }
+            | Event::ChildBegun { .. }
             | Event::CallParked { .. }
             | Event::CallReleased { .. }
             | Event::Parked { .. }
