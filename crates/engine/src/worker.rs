@@ -433,10 +433,10 @@ fn comes_to_rest(commit: &Commit) -> bool {
 
 /// Whether messages that wait in the inbox may be of use after this event: the run waits for results, or a new iteration has started.
 fn uses_messages(event: &Event) -> bool {
-    match event {
-        Event::Replied { calls, .. } | Event::CallsInherited { calls, .. } => !calls.is_empty(),
-        other => matches!(other, Event::IterationStarted { .. }),
+    if let Event::Replied { calls, .. } | Event::CallsInherited { calls, .. } = event {
+        return !calls.is_empty();
     }
+    matches!(event, Event::IterationStarted { .. })
 }
 
 /// Whether the model call that streams text continues after this commit: the commit only records its reasoning.

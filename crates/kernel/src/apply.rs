@@ -6,7 +6,7 @@ use crate::{
     budget::{Below, RaisedLimits, Usage},
     event::{EndReason, Event, TaskStatus},
     facts::ReplyFacts,
-    ids::{CallNumber, Timestamp},
+    ids::{CallNumber, ItemId, Timestamp},
     interrupt::{Cause, Interrupt},
     run::{OpenCall, Phase, Progress, Purpose, Run},
 };
@@ -70,24 +70,11 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             set_progress(run, *call, Progress::Begun);
         }
         Event::Reported { call, status, item, after, below } => {
-            run.takeovers = 0;
-            run.tainted |= run.call(*call).is_some_and(|call| call.untrusted);
             below.iter().for_each(|below| count_below(run, **below));
-            set_progress(run, *call, Progress::Received { item: *item, status: *status, after: *after });
-            // A result that arrives after all answers the question what became of the call.
-            run.interrupts.retain(|interrupt| interrupt.call != Some(*call));
-            stop_waiting(run);
+            report(run, *call, Progress::Received { item: *item, status: *status, after: *after });
         }
-        Event::CallRetried { call, retry, at, .. } => {
-            run.takeovers = 0;
-            if let Some(open) = open_call(run, *call) {
-                (open.retry, open.not_before) = (*retry, Some(*at));
-            }
-        }
-        Event::Interrupted(interrupt) => {
-            run.waiting_since = run.waiting_since.or(interrupt.at);
-            run.interrupts.push(interrupt.clone());
-        }
+        Event::CallRetried { call, retry, at, .. } => repeat(run, *call, *retry, *at),
+        Event::Interrupted(interrupt) => open_interrupt(run, interrupt.clone()),
         Event::Approved { interrupt, by } => approve(run, *interrupt, by),
         Event::Resolved { interrupt, deadline, raised, waited_ms, .. } => {
             raised.iter().for_each(|raised| run.raised.raise(*raised));
@@ -98,10 +85,7 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
         Event::CallReleased { call, deadline } => release(run, *call, *deadline),
         Event::Parked { reason } => hold(run, reason.cause(), None),
         Event::Unparked => end_hold(run, None),
-        Event::Steered { item } => {
-            run.steering.push(*item);
-            run.steered += 1;
-        }
+        Event::Steered { item } => steer(run, *item),
         Event::OwnerChanged { lost } => {
             run.takeovers += 1;
             run.lost = run.lost.saturating_add(*lost);
@@ -163,6 +147,35 @@ fn make_calls(run: &mut Run, items: u32, calls: &[OpenCall]) {
     run.calls_used += calls.len() as u32;
     run.children_used += calls.iter().filter(|call| call.child.is_some()).count() as u32;
     run.phase = Phase::Waiting { calls: calls.to_vec() };
+}
+
+/// A result has arrived.
+fn report(run: &mut Run, call: CallNumber, received: Progress) {
+    run.takeovers = 0;
+    run.tainted |= run.call(call).is_some_and(|call| call.untrusted);
+    set_progress(run, call, received);
+    // A result that arrives after all answers the question what became of the call.
+    run.interrupts.retain(|interrupt| interrupt.call != Some(call));
+    stop_waiting(run);
+}
+
+/// A call begins the pause before a repetition.
+fn repeat(run: &mut Run, call: CallNumber, retry: u32, at: Timestamp) {
+    run.takeovers = 0;
+    if let Some(open) = open_call(run, call) {
+        (open.retry, open.not_before) = (retry, Some(at));
+    }
+}
+
+/// An instruction waits for the next iteration.
+fn steer(run: &mut Run, item: ItemId) {
+    run.steering.push(item);
+    run.steered += 1;
+}
+
+fn open_interrupt(run: &mut Run, interrupt: Interrupt) {
+    run.waiting_since = run.waiting_since.or(interrupt.at);
+    run.interrupts.push(interrupt);
 }
 
 /// Opens an interrupt for an event of a version that numbered none. The event itself has been counted already.

@@ -50,8 +50,7 @@ pub(crate) async fn serve(
     // rustls supports several crypto providers, and the process must choose one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     warn_of_exposed_secrets(&config);
-    let crash = crash_points(&config)?;
-    let models = Arc::new(registry(&config)?);
+    let (crash, models) = (crash_points(&config)?, Arc::new(registry(&config)?));
     let place = config.store.place(data);
     let (options, metrics) = (store_options(&config), metrics(&config));
     let (tokens, own_token) = login::tokens(&config, data)?;

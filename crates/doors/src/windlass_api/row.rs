@@ -25,7 +25,7 @@ pub(super) fn row(entry: &RunEntry) -> Value {
         "iteration": view.map(|view| view.state.iteration),
         "calls": view.map(|view| calls(&view.state)),
         "usage": view.map(|view| usage(&view.state)),
-        "cost_usd": view.and_then(|view| cost_usd(view)),
+        "cost_usd": view.and_then(cost_usd),
         "model": view.map(|view| &view.manifest.model),
         "parent_run_id": view.and_then(|view| view.state.parent.as_ref()).map(|parent| parent.run),
         "fork_of": null,

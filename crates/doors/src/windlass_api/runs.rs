@@ -86,7 +86,7 @@ fn described(run: &RunView) -> Value {
         "turn_epoch": run.epoch,
         "iteration": state.iteration,
         "usage": usage(state),
-        "cost_usd": cost_usd(&run),
+        "cost_usd": cost_usd(run),
         "upstream_model": state.model.upstream,
         "first_token_ms": state.model.first_token_ms,
         "context_box_id": state.context.id,

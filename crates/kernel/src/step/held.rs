@@ -29,7 +29,7 @@ impl Draft<'_, '_> {
         let on_timeout = match gate.map_or(OnTimeout::Reject, |gate| gate.on_timeout) {
             // There is no answer that could be given for a person.
             OnTimeout::Approve if asks => OnTimeout::Reject,
-            reaction => reaction,
+            reaction @ (OnTimeout::Approve | OnTimeout::Reject | OnTimeout::End) => reaction,
         };
         let (cause, needs) = match gate {
             Some(gate) if !asks => (Cause::Approval, gate.approvers.max(1)),

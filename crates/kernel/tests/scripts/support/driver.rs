@@ -86,16 +86,10 @@ impl Driver {
             ScriptedInput::Reply { text, calls, usage } => {
                 Input::Replied(Reply { text, calls: calls.into_iter().map(requested).collect(), usage, ..Reply::default() })
             }
-            ScriptedInput::Failed { code, retry_ms, spent, streamed } => Input::AttemptFailed(Failure {
-                message: format!("{code} it was"),
-                code: code.into(),
-                cause: FailureCause::Other,
-                retry_after_ms: None,
-                retry_at: retry_ms.map(|ms| self.now.plus_ms(ms)),
-                fallback: None,
-                spent,
-                streamed: self::streamed(streamed),
-            }),
+            ScriptedInput::Failed { code, retry_ms, spent, streamed } => {
+                let retry_at = retry_ms.map(|ms| self.now.plus_ms(ms));
+                Input::AttemptFailed(failure(&code, retry_at, spent, self::streamed(streamed)))
+            }
             ScriptedInput::Report { call, status, after, below } => {
                 let below = below.map(|lost| Below { lost, ..Below::default() });
                 let (retry, item) = (self.retry(call), stored(self, call));
@@ -114,14 +108,7 @@ impl Driver {
             ScriptedInput::LeaseEnded(call) => Input::LeaseEnded(call),
             ScriptedInput::Stop { reason, streamed } => Input::Stopped { reason, streamed: self::streamed(streamed) },
             ScriptedInput::Reasoned(thought) => Input::Reasoned { reasoning: reasoning(thought), chunks: ChunkLengths(vec![0]) },
-            ScriptedInput::Thoughtful { before, text, between, calls } => Input::Replied(Reply {
-                reasoning: reasoning(before),
-                chunks: ChunkLengths(vec![0, text.len() as u32]),
-                text,
-                afterthoughts: reasoning(between),
-                calls: calls.into_iter().map(requested).collect(),
-                ..Reply::default()
-            }),
+            ScriptedInput::Thoughtful { before, text, between, calls } => Input::Replied(thoughtful(before, text, between, calls)),
             ScriptedInput::Cut { text, lost } => Input::Cut { streamed: streamed(Some(text)), spent: Spent { lost, ..Spent::default() } },
             ScriptedInput::Quiet => Input::Heartbeat,
             ScriptedInput::TakeOver(left) => {
@@ -183,6 +170,22 @@ impl Driver {
         let item = item_id(self.fresh);
         self.kinds.insert(item, ItemKind::Result);
         item
+    }
+}
+
+fn failure(code: &str, retry_at: Option<Timestamp>, spent: Spent, streamed: StreamedText) -> Failure {
+    let (message, cause) = (format!("{code} it was"), FailureCause::Other);
+    Failure { message, code: code.into(), cause, retry_after_ms: None, retry_at, fallback: None, spent, streamed }
+}
+
+fn thoughtful(before: String, text: String, between: String, calls: Vec<ScriptedCall>) -> Reply {
+    Reply {
+        reasoning: reasoning(before),
+        chunks: ChunkLengths(vec![0, text.len() as u32]),
+        text,
+        afterthoughts: reasoning(between),
+        calls: calls.into_iter().map(requested).collect(),
+        ..Reply::default()
     }
 }
 
