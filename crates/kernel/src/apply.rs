@@ -33,8 +33,9 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
         | Event::Heartbeat => {}
         Event::IterationStarted { iteration, purpose, at } => start_iteration(run, *iteration, *purpose, *at),
         Event::ActionStarted { at, call } => start_action(run, *at, call),
-        Event::CallsInherited { at, calls } => {
+        Event::CallsInherited { at, calls, tainted } => {
             run.started_at.get_or_insert(*at);
+            run.tainted |= *tainted;
             make_calls(run, calls.len() as u32, calls);
         }
         Event::Cut { items, resumes, usage, lost, .. } => {

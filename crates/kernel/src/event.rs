@@ -13,7 +13,7 @@ use crate::{
     input::Finish,
     interrupt::{Interrupt, Verdict},
     manifest::AfterExecution,
-    run::{BoxRange, OpenCall, Origin, ParkReason, Purpose},
+    run::{BoxRange, OpenCall, Origin, ParkReason, Purpose, is_false},
 };
 
 /// An entry of the journal. The state of a run is the fold of its events.
@@ -59,6 +59,9 @@ pub enum Event {
         at: Timestamp,
         /// The calls, whose contents are the next items of the output box.
         calls: Vec<OpenCall>,
+        /// Whether the earlier run was tainted, which taints this one.
+        #[serde(default, skip_serializing_if = "is_false")]
+        tainted: bool,
     },
     /// A streamed reply was cut off and the model did not continue it: the text is kept in the output box as a truncated message.
     Cut {

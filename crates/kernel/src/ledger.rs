@@ -268,7 +268,7 @@ mod tests {
             call(3, Route::External, EffectClass::Read),
             call(4, Route::InProcess, EffectClass::Read),
         ];
-        let made = Event::CallsInherited { at: Timestamp(1), calls };
+        let made = Event::CallsInherited { at: Timestamp(1), calls, tainted: false };
         let item = ItemId(uuid::Uuid::nil());
         let reported = Event::Reported { call: CallNumber(4), status: Success, item, after: AfterExecution::Suspend };
         fold([&accepted, &made, &reported]).unwrap()

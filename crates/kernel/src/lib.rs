@@ -38,7 +38,8 @@ pub use ids::{
     ToolName,
 };
 pub use input::{
-    Answer, Decision, Failure, Finish, Input, LostModelCall, NewItem, Opening, Reply, Report, ReportCause, RequestedCall, StreamedText,
+    Answer, Decision, Failure, Finish, InheritedCall, Input, LostModelCall, NewItem, Opening, Reply, Report, ReportCause, RequestedCall,
+    StreamedText,
 };
 pub use interrupt::{Cause, Gate, Interrupt, OnTimeout, PassedBudget, Verdict};
 pub use ledger::{CallStatus, CallUpdate, InterruptUpdate, call_updates, interrupt_updates};

@@ -59,6 +59,9 @@ pub struct Manifest {
     /// The rules by which calls wait for a person's approval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Gate>,
+    /// The tools whose calls the client wants to approve. Such a call ends the run, and the next run makes it if the client approved it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub client_approves: Vec<ToolName>,
 }
 
 impl Manifest {
@@ -86,12 +89,18 @@ impl Manifest {
             compaction: Compaction::Off,
             budgets_park: false,
             gates: Vec::new(),
+            client_approves: Vec::new(),
         }
     }
 
     /// Whether the engine makes any of the calls itself or hands them to tool services.
     pub fn runs_tools(&self) -> bool {
         self.choice != ToolChoice::None && self.tools.iter().any(|tool| tool.route != Route::Client)
+    }
+
+    /// Whether the client wants to approve the calls of this tool.
+    pub fn needs_client_approval(&self, name: &str) -> bool {
+        self.client_approves.iter().any(|tool| tool.as_str() == name)
     }
 
     /// The tool of that name, if the run may call it.

@@ -339,13 +339,17 @@ impl Projection {
         }
     }
 
-    /// Adds the calls of a reply that ended the run. Only the client's are shown: a client would run any other call that it saw, but the
-    /// server's are deferred to the follow-up.
+    /// Adds the calls of a reply that ended the run: those that the client makes, and those that it has to approve. A client would run any
+    /// other call that it saw, but the server's are deferred to the follow-up.
     fn client_calls(&mut self, appended: &[Item]) {
         let manifest = self.manifest.clone();
         let is_clients = |call: &Call| manifest.tool(&call.tool).is_some_and(|tool| tool.route == Route::Client);
         for call in appended.iter().filter_map(made_call) {
-            if manifest.choice == ToolChoice::None || is_clients(&call) {
+            if call.asks_client {
+                let key = CallKey { run: self.id, call: call.call };
+                let index = self.add(items::approval_request(key, &call, &manifest));
+                self.done(index);
+            } else if manifest.choice == ToolChoice::None || is_clients(&call) {
                 self.function_call(&call);
             }
         }

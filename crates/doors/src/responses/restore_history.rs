@@ -138,6 +138,7 @@ fn run_of_item(item: &Value) -> Option<RunId> {
         "message" => (&["msg_"], false),
         "reasoning" => (&["rs_"], false),
         "mcp_call" => (&["mcp_"], false),
+        "mcp_approval_request" => (&["mcpr_"], false),
         "function_call" | "custom_tool_call" => (&["fc_", "ctc_"], true),
         _ => return None,
     };
@@ -211,8 +212,7 @@ impl Replayer<'_> {
             self.replay(view, note, &mut replayed).await?;
         }
         for (place, id) in refs.outputs() {
-            let index = place_of(id).map_or(usize::MAX, |(_, index)| index);
-            let item = replayed.output.get(index).filter(|item| item["id"] == id.as_str()).ok_or_else(|| unknown(*place, id))?;
+            let item = replayed.output.iter().find(|item| item["id"] == id.as_str()).ok_or_else(|| unknown(*place, id))?;
             self.keep(item)?;
             items[*place] = item.clone();
         }

@@ -9,6 +9,7 @@ mod attempts;
 mod budgets;
 mod budgets_park;
 mod choices;
+mod client_approvals;
 mod compaction;
 mod content;
 mod cut_text;

@@ -228,6 +228,9 @@ impl<'a> Output<'a> {
         if is_answered && !self.note.spelling.pairs {
             self.calls.insert(call.call, self.entries.len());
             self.push("mcp", vec![item.id], |output, id| items::mcp_call(id, &call, output.manifest, &call.arguments));
+        } else if call.asks_client {
+            let key = CallKey { run: self.run, call: call.call };
+            self.push("mcpr", vec![item.id], |output, _| items::approval_request(key, &call, output.manifest));
         } else if is_answered || self.manifest.choice == ToolChoice::None || is_clients() {
             let key = CallKey { run: self.run, call: call.call };
             let (kind, given) = Handover::of(&call, &self.note);

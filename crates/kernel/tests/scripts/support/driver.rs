@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use windlass_kernel::{
-    AfterExecution, Answer, BoxId, BoxRange, CallNumber, ChunkLengths, Decision, Event, Failure, FailureCause, Input, ItemId, ItemKind,
-    LostModelCall, Manifest, Moment, Opening, Reply, Report, ReportCause, RequestedCall, Run, Spent, StreamedText, TaskStatus, Timestamp,
-    Transition, content::Reasoning, fold, step,
+    AfterExecution, Answer, BoxId, BoxRange, CallNumber, ChunkLengths, Decision, Event, Failure, FailureCause, InheritedCall, Input,
+    ItemId, ItemKind, LostModelCall, Manifest, Moment, Opening, Reply, Report, ReportCause, RequestedCall, Run, RunId, Spent, StreamedText,
+    TaskStatus, Timestamp, Transition,
+    content::{ClientApproval, Reasoning},
+    fold, step,
 };
 
 use super::{
     laws,
-    script::{ScriptedCall, ScriptedInput},
+    script::{LeftCall, ScriptedCall, ScriptedInput},
     setup::Setup,
 };
 
@@ -106,8 +108,13 @@ impl Driver {
             ScriptedInput::Cut { text, lost } => Input::Cut { streamed: streamed(Some(text)), spent: Spent { lost, ..Spent::default() } },
             ScriptedInput::Quiet => Input::Heartbeat,
             ScriptedInput::TakeOver(left) => {
-                let calls = left.into_iter().enumerate().map(|(index, call)| (CallNumber(index as u32 + 3), requested(call)));
-                Input::Entered(Opening::InheritCalls(calls.collect()))
+                let inherited = |(index, left): (usize, LeftCall)| InheritedCall {
+                    number: CallNumber(index as u32 + 3),
+                    requested: requested(left.call),
+                    approval: left.answer.map(|answer| ClientApproval { run: RunId(uuid::Uuid::nil()), answer }),
+                    tainted: left.tainted,
+                };
+                Input::Entered(Opening::InheritCalls(left.into_iter().enumerate().map(inherited).collect()))
             }
             ScriptedInput::TakenOver { lost, streamed } => Input::OwnerChanged(LostModelCall { streamed: self::streamed(streamed), lost }),
             ScriptedInput::Panicked => Input::Panicked,

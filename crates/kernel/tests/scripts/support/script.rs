@@ -16,6 +16,8 @@
 //! lease_ended 1                             the lease of a tool service ended without a result
 //! stop because                              a request to stop the run
 //! taken over                                the owner was lost
+//! takes look, pay as approved               a run begins with calls that an earlier run left, and what the client answered to it:
+//!                                           approved, rejected WHY, unanswered; or tainted, if that run was
 //! panicked
 //! answer record 1 success                   a person decides: also release 1, tell 1, resume, end, raise 9, approve 1 by ann,
 //!                                           approve 1 unseen, reject 1 why; timeout 1 is the end of the wait
@@ -23,7 +25,7 @@
 //! owed? expired? usage? iteration? head?    asks the run something
 //! ```
 
-use windlass_kernel::{AfterExecution, CallNumber, Spent, TaskStatus, Timestamp, Usage};
+use windlass_kernel::{AfterExecution, CallNumber, Spent, TaskStatus, Timestamp, Usage, content::ClientAnswer};
 
 use super::setup::number;
 
@@ -57,7 +59,7 @@ pub enum ScriptedInput {
     Thoughtful { before: String, text: String, between: String, calls: Vec<ScriptedCall> },
     Cut { text: String, lost: u64 },
     Quiet,
-    TakeOver(Vec<ScriptedCall>),
+    TakeOver(Vec<LeftCall>),
     TakenOver { lost: u64, streamed: Option<String> },
     Panicked,
     Record { call: CallNumber, status: TaskStatus },
@@ -70,6 +72,14 @@ pub enum ScriptedInput {
     EndByAnswer,
     Raise(u64),
     InterruptTimeout(CallNumber),
+}
+
+/// A call that an earlier run left, as a script writes it.
+#[derive(Clone, Debug)]
+pub struct LeftCall {
+    pub call: ScriptedCall,
+    pub answer: Option<ClientAnswer>,
+    pub tainted: bool,
 }
 
 /// A call as a script writes it.
@@ -108,7 +118,7 @@ pub fn parse(line: &str) -> Line {
             Line::Happens(ScriptedInput::Cut { text: text.to_owned(), lost })
         }
         "quiet" => Line::Happens(ScriptedInput::Quiet),
-        "takes" => Line::Happens(ScriptedInput::TakeOver(calls(rest))),
+        "takes" => Line::Happens(ScriptedInput::TakeOver(rest.split(", ").map(left_call).collect())),
         "taken" => {
             let (body, streamed) = split_streamed(rest);
             Line::Happens(ScriptedInput::TakenOver { lost: split_lost(body).1, streamed })
@@ -177,6 +187,18 @@ fn calls(text: &str) -> Vec<ScriptedCall> {
         c == ',' && depth == 0
     });
     parts.map(str::trim).filter(|part| !part.is_empty()).map(wanted).collect()
+}
+
+/// `pay({}) as rejected too much`, `pay as approved`, `pay as unanswered`, or `pay as tainted`.
+fn left_call(text: &str) -> LeftCall {
+    let (text, what) = text.split_once(" as ").unwrap_or((text, ""));
+    let answer = match what.split_once(' ').unwrap_or((what, "")) {
+        ("approved", "") => Some(ClientAnswer::Approved),
+        ("rejected", reason) => Some(ClientAnswer::Rejected { reason: reason.to_owned() }),
+        ("unanswered", "") => Some(ClientAnswer::Missing),
+        _ => None,
+    };
+    LeftCall { call: wanted(text.trim()), answer, tainted: what == "tainted" }
 }
 
 fn wanted(text: &str) -> ScriptedCall {

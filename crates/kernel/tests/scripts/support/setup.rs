@@ -12,6 +12,7 @@
 //! compaction: auto
 //! budgets_park: yes
 //! gates: pay* 5000ms approve, tainted write, charge twice
+//! client_approves: pay, charge
 //! ```
 //!
 //! A tool is in process, reads, suspends and has a minute to answer unless its line says otherwise; `!` marks a required field.
@@ -43,6 +44,7 @@ pub fn parse(text: &str) -> Setup {
             "compaction" => setup.manifest.compaction = if rest.trim() == "only" { Compaction::Only } else { Compaction::Auto },
             "budgets_park" => setup.manifest.budgets_park = true,
             "gates" => setup.manifest.gates = parts.map(gate).collect(),
+            "client_approves" => setup.manifest.client_approves = parts.map(ToolName::from).collect(),
             "origin" => setup.origin = if rest.trim() == "action" { Origin::Action } else { Origin::Turn },
             other => panic!("unknown setup line {other:?}"),
         }

@@ -59,7 +59,8 @@ impl Transcript {
             ItemKind::Call => {
                 let content = content();
                 let arguments = content["arguments"].as_str().filter(|arguments| *arguments != "{}");
-                format!("call {}{}", content["call"], arguments.map_or(String::new(), |arguments| format!("({arguments})")))
+                let asks = if content["asks_client"] == true { " asks the client" } else { "" };
+                format!("call {}{}{asks}", content["call"], arguments.map_or(String::new(), |arguments| format!("({arguments})")))
             }
             ItemKind::Result => {
                 let content = content();
