@@ -146,7 +146,7 @@ impl Grammar {
             Some("mcp_list_tools") => zero("tools", &json!([])),
             Some("reasoning") => zero("summary", &json!([])),
             Some("compaction") => zero("encrypted_content", &json!("")),
-            Some("function_call_output") => {}
+            Some("function_call_output" | "mcp_approval_request") => {}
             _ => panic!("an item of an unexpected type: {event}"),
         }
         let has_progress = ["message", "reasoning", "compaction", "function_call", "custom_tool_call", "mcp_call"]
@@ -188,7 +188,7 @@ impl Grammar {
             assert_eq!(done["status"], expected, "an item has the status of its events: {event}");
             assert_eq!(done["error"].is_string(), expected == "failed", "{event}");
             assert_eq!(done["output"].is_string(), expected == "completed", "{event}");
-        } else if done["type"] != "mcp_list_tools" {
+        } else if !["mcp_list_tools", "mcp_approval_request"].iter().any(|kind| done["type"] == *kind) {
             assert!(["completed", "incomplete"].iter().any(|status| done["status"] == *status), "{event}");
         }
         item.done = Some(done.clone());
