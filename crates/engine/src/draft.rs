@@ -72,14 +72,16 @@ impl Draft {
         let earlier = self.calls.iter_mut().find(|(number, _)| *number == call);
         match (earlier, change) {
             (None, change) => self.calls.push((call, change)),
-            (Some((_, CallChange::Made(made))), CallChange::Moved { status, result, deadline }) => {
+            (Some((_, CallChange::Made(made))), CallChange::Moved { status, result, deadline, item }) => {
                 made.status = status;
                 made.result = result.or(made.result);
                 made.deadline = deadline.unwrap_or(made.deadline);
+                made.item = item.unwrap_or(made.item);
             }
-            (Some((_, moved @ CallChange::Moved { .. })), CallChange::Moved { status, result, deadline }) => {
-                let CallChange::Moved { result: old_result, deadline: old_deadline, .. } = moved.clone() else { return };
-                *moved = CallChange::Moved { status, result: result.or(old_result), deadline: deadline.or(old_deadline) };
+            (Some((_, moved @ CallChange::Moved { .. })), CallChange::Moved { status, result, deadline, item }) => {
+                let CallChange::Moved { result: old_result, deadline: old_deadline, item: old_item, .. } = moved.clone() else { return };
+                let (result, deadline, item) = (result.or(old_result), deadline.or(old_deadline), item.or(old_item));
+                *moved = CallChange::Moved { status, result, deadline, item };
             }
             (Some((_, earlier)), made @ CallChange::Made(_)) => *earlier = made,
         }
@@ -129,7 +131,7 @@ fn call_changes(transition: &mut Transition) -> Vec<(CallNumber, CallChange)> {
     let contents = call_contents(transition);
     let change = |(call, update)| match update {
         CallUpdate::Made { iteration, call: open } => (call, made(&open, iteration, &contents)),
-        CallUpdate::Moved { status, result, deadline } => (call, CallChange::Moved { status, result, deadline }),
+        CallUpdate::Moved { status, result, deadline, item } => (call, CallChange::Moved { status, result, deadline, item }),
     };
     std::mem::take(&mut transition.calls).into_iter().map(change).collect()
 }
@@ -171,7 +173,9 @@ fn kind_of(events: &[Event]) -> CommitKind {
             Event::Ended { .. } => CommitKind::End,
             Event::Interrupted(_) | Event::CallParked { .. } | Event::Parked { .. } => CommitKind::Park,
             Event::OwnerChanged { .. } => CommitKind::TakeOver,
-            Event::Approved { .. } | Event::Resolved { .. } | Event::CallReleased { .. } | Event::Unparked => CommitKind::Answer,
+            Event::Approved { .. } | Event::Edited { .. } | Event::Resolved { .. } | Event::CallReleased { .. } | Event::Unparked => {
+                CommitKind::Answer
+            }
             Event::Leased => CommitKind::Enter,
             Event::Replied { .. } | Event::CallsInherited { .. } => CommitKind::Suspend,
             Event::Cut { .. } => CommitKind::Cut,

@@ -12,6 +12,7 @@ mod converse;
 mod count;
 mod crash;
 mod draft;
+mod edit;
 mod effects;
 mod engine;
 mod failover;

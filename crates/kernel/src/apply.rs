@@ -6,7 +6,7 @@ use crate::{
     budget::{RaisedLimits, Usage},
     event::{EndReason, Event, TaskStatus},
     facts::ReplyFacts,
-    ids::{CallNumber, Timestamp},
+    ids::{CallNumber, ItemId, Timestamp},
     interrupt::{Cause, Interrupt},
     run::{OpenCall, Phase, Progress, Purpose, Run},
 };
@@ -75,6 +75,10 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
         }
         Event::Interrupted(interrupt) => run.interrupts.push(interrupt.clone()),
         Event::Approved { interrupt, by } => approve(run, *interrupt, by),
+        Event::Edited { interrupt, item, by, .. } => {
+            run.output.length += 1;
+            edit(run, *interrupt, *item, by);
+        }
         Event::Resolved { interrupt, deadline, raised, .. } => {
             raised.iter().for_each(|raised| run.raised.raise(*raised));
             resolve(run, *interrupt, *deadline);
@@ -143,6 +147,14 @@ fn hold(run: &mut Run, cause: Cause, call: Option<CallNumber>) {
 fn approve(run: &mut Run, number: u64, by: &Arc<str>) {
     if let Some(open) = run.interrupts.iter_mut().find(|open| open.number == number) {
         open.approvals.push(by.clone());
+    }
+}
+
+/// What people approved before was another call.
+fn edit(run: &mut Run, number: u64, item: ItemId, by: &Arc<str>) {
+    if let Some(open) = run.interrupts.iter_mut().find(|open| open.number == number) {
+        open.shows = Some(item);
+        open.approvals = vec![by.clone()];
     }
 }
 

@@ -158,12 +158,15 @@ pub struct Call {
     /// Whether the earlier run was tainted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub tainted: bool,
+    /// Whether a person changed the arguments. The item then stands for an earlier one with the same number.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub edited: bool,
 }
 
 impl Call {
     fn new(call: CallNumber, requested: &RequestedCall) -> Self {
         let RequestedCall { provider_id, tool, arguments } = requested.clone();
-        Call { call, tool, arguments, provider_id, takes: None, asks_client: false, approval: None, tainted: false }
+        Call { call, tool, arguments, provider_id, takes: None, asks_client: false, approval: None, tainted: false, edited: false }
     }
 
     /// The call as the model requested it.
@@ -269,6 +272,11 @@ pub fn call(number: CallNumber, requested: &RequestedCall) -> Bytes {
 /// Encodes a call that the client has to approve before the next run makes it.
 pub fn asking_call(number: CallNumber, requested: &RequestedCall) -> Bytes {
     encode(&Call { asks_client: true, ..Call::new(number, requested) })
+}
+
+/// Encodes a call with the arguments that a person wrote instead of the model's.
+pub fn edited_call(number: CallNumber, requested: &RequestedCall) -> Bytes {
+    encode(&Call { edited: true, ..Call::new(number, requested) })
 }
 
 /// Encodes a call that an earlier run of the conversation did not make, under its number in this run.

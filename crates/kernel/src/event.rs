@@ -186,6 +186,18 @@ pub enum Event {
         /// Who approved it.
         by: Arc<str>,
     },
+    /// A person changed the arguments of a held call. The new call is the next item of the output box, and what others must have seen.
+    Edited {
+        /// The number of the interrupt.
+        #[serde(rename = "n")]
+        interrupt: u64,
+        /// The call.
+        call: CallNumber,
+        /// The item with the new arguments.
+        item: ItemId,
+        /// Who changed them, which counts as an approval. Earlier approvals count no more.
+        by: Arc<str>,
+    },
     /// An interrupt was closed.
     Resolved {
         /// The number of the interrupt.
@@ -278,6 +290,7 @@ impl Event {
             Event::LeaseEnded { .. } => "lease_ended",
             Event::Interrupted(_) => "interrupted",
             Event::Approved { .. } => "approved",
+            Event::Edited { .. } => "edited",
             Event::Resolved { .. } => "resolved",
             Event::CallParked { .. } => "call_parked",
             Event::CallReleased { .. } => "call_released",

@@ -283,6 +283,11 @@ pub struct Answer {
 pub enum Decision {
     /// The call may start with the arguments that were shown.
     Approve,
+    /// The call may start with the arguments of another item, which a person wrote. It counts as that person's approval.
+    Edit {
+        /// The item with the call as the person wants it.
+        item: ItemId,
+    },
     /// The call must not start.
     Reject {
         /// What the model reads about it. May be empty.

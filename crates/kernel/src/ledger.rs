@@ -91,6 +91,8 @@ pub enum CallUpdate {
         result: Option<ItemId>,
         /// The new deadline, if it changes.
         deadline: Option<Timestamp>,
+        /// The item with other arguments, if a person changed them.
+        item: Option<ItemId>,
     },
 }
 
@@ -104,6 +106,15 @@ pub enum InterruptUpdate {
         /// The number of the interrupt.
         interrupt: u64,
         /// Who approved.
+        by: Arc<str>,
+    },
+    /// A person changed the arguments of the call, and approved it so.
+    Edited {
+        /// The number of the interrupt.
+        interrupt: u64,
+        /// The item that the others must have seen.
+        shows: ItemId,
+        /// Who changed them. Earlier approvals count no more.
         by: Arc<str>,
     },
     /// The interrupt is closed.
@@ -123,6 +134,9 @@ pub fn interrupt_updates(before: &Run, event: &Event) -> Vec<InterruptUpdate> {
     match event {
         Event::Interrupted(interrupt) => vec![InterruptUpdate::Opened(interrupt.clone())],
         Event::Approved { interrupt, by } => vec![InterruptUpdate::Approved { interrupt: *interrupt, by: by.clone() }],
+        Event::Edited { interrupt, item, by, .. } => {
+            vec![InterruptUpdate::Edited { interrupt: *interrupt, shows: *item, by: by.clone() }]
+        }
         Event::Resolved { interrupt, verdict, by, .. } => {
             vec![InterruptUpdate::Closed { interrupt: *interrupt, verdict: *verdict, by: by.clone() }]
         }
@@ -158,6 +172,9 @@ pub fn call_updates(before: &Run, event: &Event) -> Vec<(CallNumber, CallUpdate)
         Event::ActionStarted { call, .. } => made(1, std::slice::from_ref(call)),
         Event::Reported { call, status, item, .. } => vec![moved(*call, arrived(*status), Some(*item))],
         Event::LeaseEnded { call } => vec![moved(*call, CallStatus::Waiting, None)],
+        Event::Edited { call, item, .. } => {
+            vec![(*call, CallUpdate::Moved { status: CallStatus::Parked, result: None, deadline: None, item: Some(*item) })]
+        }
         // The calls of the iteration wait unstarted for a higher limit.
         Event::Interrupted(Interrupt { cause: Cause::Budget, .. }) => {
             let free = before.calls().iter().filter(|call| before.is_free(call));
@@ -197,7 +214,7 @@ fn made(iteration: u32, calls: &[OpenCall]) -> Vec<(CallNumber, CallUpdate)> {
 }
 
 fn moved(call: CallNumber, status: CallStatus, result: Option<ItemId>) -> (CallNumber, CallUpdate) {
-    (call, CallUpdate::Moved { status, result, deadline: None })
+    (call, CallUpdate::Moved { status, result, deadline: None, item: None })
 }
 
 fn arrived(status: TaskStatus) -> CallStatus {
@@ -212,7 +229,7 @@ fn restarted(run: &Run) -> Vec<(CallNumber, CallUpdate)> {
 
 fn released(run: &Run, call: CallNumber, deadline: Timestamp) -> (CallNumber, CallUpdate) {
     let route = run.call(call).map_or(Route::External, |call| call.route);
-    (call, CallUpdate::Moved { status: CallStatus::fresh(route), result: None, deadline: Some(deadline) })
+    (call, CallUpdate::Moved { status: CallStatus::fresh(route), result: None, deadline: Some(deadline), item: None })
 }
 
 /// The last change of a call: its result is applied, or it is given up.
@@ -313,7 +330,7 @@ mod tests {
         assert_eq!(statuses(&waiting, &resolved(number, Verdict::Raised, Some(raised))), []);
         for (call, status) in [(1, CallStatus::Started), (2, CallStatus::Started), (3, CallStatus::Waiting)] {
             let released = Event::CallReleased { call: CallNumber(call), deadline: Timestamp(20) };
-            let update = CallUpdate::Moved { status, result: None, deadline: Some(Timestamp(20)) };
+            let update = CallUpdate::Moved { status, result: None, deadline: Some(Timestamp(20)), item: None };
             assert_eq!(call_updates(&waiting, &released), [(CallNumber(call), update)]);
         }
     }

@@ -111,6 +111,8 @@ pub enum CallChange {
         result: Option<ItemId>,
         /// The new deadline, if it changes.
         deadline: Option<Timestamp>,
+        /// The item with other arguments, if a person changed them.
+        item: Option<ItemId>,
     },
 }
 

@@ -170,6 +170,7 @@ impl Projection {
                 self.is_parked = true;
                 self.lifecycle("response.in_progress");
             }
+            Event::Edited { .. } => self.edited(appended),
             // Another call of the iteration may still wait for a person's decision.
             Event::Approved { .. } | Event::Resolved { .. } | Event::CallReleased { .. } | Event::Unparked => {
                 self.is_parked = self.run.as_ref().is_some_and(Run::is_interrupted);
@@ -336,6 +337,15 @@ impl Projection {
             self.emit("response.mcp_call_arguments.delta", |_| json!({ "output_index": index, "item_id": id, "delta": arguments }));
             self.emit("response.mcp_call_arguments.done", |_| json!({ "output_index": index, "item_id": id, "arguments": arguments }));
             self.calls.insert(call.call, index);
+        }
+    }
+
+    /// Shows the arguments that a person wrote. The item of the call is still open; in the pair form it was closed with the model's arguments.
+    fn edited(&mut self, appended: &[Item]) {
+        for call in appended.iter().filter_map(made_call) {
+            if let Some(index) = self.shown_at(call.call) {
+                self.output[index]["arguments"] = call.arguments.into();
+            }
         }
     }
 

@@ -255,7 +255,8 @@ impl ReplayedResponse {
     /// Records the calls and the result of a passage that the projection has just taken.
     fn take(&mut self, run: RunId, passage: &JournalRecord, projection: &Projection) {
         let mut first_call = None;
-        for call in passage.appended.iter().filter_map(made_call) {
+        // The projection shows the arguments of a call that a person changed.
+        for call in passage.appended.iter().filter_map(made_call).filter(|call| !call.edited) {
             let Some(index) = projection.shown_at(call.call) else { continue };
             let first: CallNumber = *first_call.get_or_insert(call.call);
             let made = MadeCall { tool: call.tool, iteration: CallKey { run, call: first }.to_string(), model_output: None };

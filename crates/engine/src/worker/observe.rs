@@ -41,6 +41,7 @@ impl Worker {
                 | Event::Replied { .. }
                 | Event::LeaseEnded { .. }
                 | Event::Approved { .. }
+                | Event::Edited { .. }
                 | Event::Resolved { .. }
                 | Event::CallParked { .. }
                 | Event::CallReleased { .. }

@@ -372,7 +372,9 @@ pub fn call_changes(made: &Transition) -> Vec<(CallNumber, CallChange)> {
             status: CallStatus::fresh(call.route),
             result: None,
         }),
-        CallUpdate::Moved { status, result, deadline } => CallChange::Moved { status: *status, result: *result, deadline: *deadline },
+        CallUpdate::Moved { status, result, deadline, item } => {
+            CallChange::Moved { status: *status, result: *result, deadline: *deadline, item: *item }
+        }
     };
     let numbers = made.calls.iter().map(|(call, _)| *call);
     numbers.zip(made.calls.iter().map(|(_, update)| update).map(change)).collect()

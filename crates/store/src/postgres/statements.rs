@@ -325,11 +325,11 @@ statements! {
                 unnest($57::bigint[]), unnest($58::bytea[]), unnest($59::bytea[]), unnest($60::text[]), unnest($61::bigint[]),
                 unnest($62::bigint[]), unnest($63::text[])),
         moved AS (UPDATE calls c SET status = q.status, result = coalesce(q.result, c.result),
-                deadline = coalesce(q.deadline, c.deadline), lease_until = NULL, claim_key = NULL,
+                deadline = coalesce(q.deadline, c.deadline), item = coalesce(q.item, c.item), lease_until = NULL, claim_key = NULL,
                 worker = CASE WHEN q.status = 'waiting' THEN NULL ELSE c.worker END,
                 attempt = c.attempt + (q.status = 'started')::int
             FROM (SELECT unnest($64::bytea[]) AS run, unnest($65::bigint[]) AS call, unnest($66::text[]) AS status,
-                unnest($67::bytea[]) AS result, unnest($68::bigint[]) AS deadline) AS q
+                unnest($67::bytea[]) AS result, unnest($68::bigint[]) AS deadline, unnest($69::bytea[]) AS item) AS q
             CROSS JOIN LATERAL (SELECT t.ctid FROM calls t WHERE t.run = q.run AND t.call = q.call LIMIT 1) AS found
             WHERE c.ctid = found.ctid RETURNING 1)
         SELECT 1 / ((SELECT count(*) FROM moved) = cardinality($64::bytea[]))::int");
@@ -424,11 +424,12 @@ statements! {
             unnest($12::bigint[]), unnest($13::text[]), unnest($14::text[]), unnest($15::text[]), unnest($16::bigint[])";
     /// Two lists of names are joined as texts, because `jsonb` can't hold every name.
     change_interrupts: all_of!("bytea", "UPDATE interrupts i SET
-            approvals = CASE WHEN q.approvals = '[]' THEN i.approvals WHEN i.approvals = '[]' THEN q.approvals
+            shows = coalesce(q.shows, i.shows),
+            approvals = CASE WHEN q.shows IS NOT NULL THEN q.approvals WHEN q.approvals = '[]' THEN i.approvals WHEN i.approvals = '[]' THEN q.approvals
                 ELSE left(i.approvals, -1) || ',' || substr(q.approvals, 2) END,
             verdict = q.verdict, by_name = q.by_name, answered_at = q.answered_at
         FROM (SELECT unnest($1::bytea[]) AS run, unnest($2::bigint[]) AS n, unnest($3::text[]) AS approvals, unnest($4::text[]) AS verdict,
-            unnest($5::text[]) AS by_name, unnest($6::bigint[]) AS answered_at) AS q
+            unnest($5::text[]) AS by_name, unnest($6::bigint[]) AS answered_at, unnest($7::bytea[]) AS shows) AS q
         CROSS JOIN LATERAL (SELECT t.ctid, t.verdict FROM interrupts t WHERE t.run = q.run AND t.n = q.n LIMIT 1) AS found
         WHERE i.ctid = found.ctid AND found.verdict IS NULL");
     close_interrupts: "UPDATE interrupts i SET verdict = q.verdict, by_name = q.by_name, answered_at = q.answered_at

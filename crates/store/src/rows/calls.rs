@@ -67,11 +67,18 @@ pub struct CallMove {
     pub result: Option<ItemId>,
     /// The new deadline, if it changes.
     pub deadline: Option<Timestamp>,
+    /// The item with other arguments, if a person changed them.
+    pub item: Option<ItemId>,
 }
 
 impl CallMove {
     /// This change and a later one, merged.
     pub fn then(self, later: CallMove) -> CallMove {
-        CallMove { status: later.status, result: later.result.or(self.result), deadline: later.deadline.or(self.deadline) }
+        CallMove {
+            status: later.status,
+            result: later.result.or(self.result),
+            deadline: later.deadline.or(self.deadline),
+            item: later.item.or(self.item),
+        }
     }
 }

@@ -223,6 +223,13 @@ impl<'a> Output<'a> {
 
     fn call(&mut self, item: &Item) {
         let Ok(call) = serde_json::from_slice::<Call>(&item.content) else { return };
+        if call.edited {
+            if let Some(entry) = self.calls.get(&call.call).and_then(|index| self.entries.get_mut(*index)) {
+                entry.items.push(item.id);
+                entry.wire["arguments"] = call.arguments.into();
+            }
+            return;
+        }
         let is_clients = || self.manifest.tool(&call.tool).is_some_and(|tool| tool.route == Route::Client);
         let is_answered = self.answered.contains(&call.call);
         if is_answered && !self.note.spelling.pairs {

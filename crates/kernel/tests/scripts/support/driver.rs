@@ -73,7 +73,7 @@ impl Driver {
     /// Makes the kernel's input of a script's line. Calls `name` for every stored result, with its label.
     pub fn input(&mut self, input: ScriptedInput, name: &mut dyn FnMut(ItemId, String)) -> Input {
         let mut stored = |driver: &mut Self, call: CallNumber| {
-            let item = driver.store_result();
+            let item = driver.store(ItemKind::Result);
             name(item, format!("result {}", call.0));
             item
         };
@@ -132,6 +132,14 @@ impl Driver {
                 let interrupt = self.number_of(Some(call));
                 Input::Answered(Answer { interrupt, shows: Some(item_id(u128::MAX)), by: None, decision: Decision::Approve })
             }
+            ScriptedInput::Edit { call, by, is_seen } => {
+                let item = self.store(ItemKind::Call);
+                name(item, format!("edited call {}", call.0));
+                match (is_seen, self.answer(Some(call), by, Decision::Edit { item })) {
+                    (false, Input::Answered(answer)) => Input::Answered(Answer { shows: Some(item), ..answer }),
+                    (_, seen) => seen,
+                }
+            }
             ScriptedInput::Reject { call, comment } => self.answer(Some(call), None, Decision::Reject { comment }),
             ScriptedInput::InterruptTimeout(call) => Input::InterruptTimedOut(self.number_of(Some(call))),
         }
@@ -149,11 +157,12 @@ impl Driver {
         self.run.interrupts.iter().find(|open| open.call == call).map_or(0, |open| open.number)
     }
 
-    /// Stores a result. Results are stored before they are reported, so that the kernel does not give them their ids.
-    fn store_result(&mut self) -> ItemId {
+    /// Stores an item from outside. Results and edited calls are stored before the kernel hears of them, so that it does not give them their
+    /// ids.
+    fn store(&mut self, kind: ItemKind) -> ItemId {
         self.fresh += 1;
         let item = item_id(self.fresh);
-        self.kinds.insert(item, ItemKind::Result);
+        self.kinds.insert(item, kind);
         item
     }
 }

@@ -114,6 +114,7 @@ fn iterations_count_one_by_one(before: &Run, made: &Transition) {
             | Event::LeaseEnded { .. }
             | Event::Interrupted(_)
             | Event::Approved { .. }
+            | Event::Edited { .. }
             | Event::Resolved { .. }
             | Event::CallParked { .. }
             | Event::CallReleased { .. }
@@ -145,6 +146,7 @@ fn calls_are_numbered_densely(before: &Run, made: &Transition) {
         | Event::LeaseEnded { .. }
         | Event::Interrupted(_)
         | Event::Approved { .. }
+        | Event::Edited { .. }
         | Event::Resolved { .. }
         | Event::CallParked { .. }
         | Event::CallReleased { .. }

@@ -20,7 +20,7 @@
 //!                                           approved, rejected WHY, unanswered; or tainted, if that run was
 //! panicked
 //! answer record 1 success                   a person decides: also release 1, tell 1, resume, end, raise 9, approve 1 by ann,
-//!                                           approve 1 unseen, reject 1 why; timeout 1 is the end of the wait
+//!                                           approve 1 unseen, edit 1 by ann, edit 1 unseen, reject 1 why; timeout 1 is the end of the wait
 //! at 1000                                   sets the clock
 //! owed? expired? usage? iteration? head?    asks the run something
 //! ```
@@ -68,6 +68,7 @@ pub enum ScriptedInput {
     Resume,
     Approve { call: CallNumber, by: Option<String> },
     ApproveUnseen(CallNumber),
+    Edit { call: CallNumber, by: Option<String>, is_seen: bool },
     Reject { call: CallNumber, comment: String },
     EndByAnswer,
     Raise(u64),
@@ -217,6 +218,9 @@ fn decision(parts: &[&str]) -> ScriptedInput {
         ["approve", number] => ScriptedInput::Approve { call: call(number), by: None },
         ["approve", number, "by", name] => ScriptedInput::Approve { call: call(number), by: Some((*name).to_owned()) },
         ["approve", number, "unseen"] => ScriptedInput::ApproveUnseen(call(number)),
+        ["edit", number] => ScriptedInput::Edit { call: call(number), by: None, is_seen: true },
+        ["edit", number, "unseen"] => ScriptedInput::Edit { call: call(number), by: None, is_seen: false },
+        ["edit", number, "by", name] => ScriptedInput::Edit { call: call(number), by: Some((*name).to_owned()), is_seen: true },
         ["reject", number, comment @ ..] => ScriptedInput::Reject { call: call(number), comment: comment.join(" ") },
         ["end"] => ScriptedInput::EndByAnswer,
         ["raise", limit] => ScriptedInput::Raise(number(limit)),

@@ -120,6 +120,7 @@ fn event(event: &Event) -> String {
         Event::LeaseEnded { call } | Event::CallParked { call } => call.0.to_string(),
         Event::Interrupted(interrupt) => interrupted(interrupt),
         Event::Approved { by, .. } => format!("by {by}"),
+        Event::Edited { call, by, .. } => format!("{} by {by}", call.0),
         Event::Resolved { verdict, by, deadline, raised, .. } => {
             let by = by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
             let raised = raised.map_or(String::new(), |raised| format!(" {} to {}", raised.kind.as_str(), raised.limit));
