@@ -157,15 +157,21 @@ async fn a_client_that_sends_the_conversation_again_answers_in_it() {
 }
 
 #[tokio::test]
-async fn a_reference_stands_for_the_request() {
+async fn a_reference_or_the_answer_alone_stands_for_the_request() {
     let tools = [asks(json!("always"))];
-    let (server, model, served) = server_with_model(vec![Scene::Call(vec![echo("one")]), Scene::Say("Done.")]).await;
-    let first = server.respond(Mode::Plain, ask_with("go", &tools)).await;
-    let asked = &requests(&first)[0];
-    let input = json!([user("go"), { "type": "item_reference", "id": asked["id"] }, approve(asked)]);
-    let second = server.respond(Mode::Plain, with(ask_with("", &tools), json!({ "input": input }))).await;
-    assert_eq!((second.text().as_str(), served.starts("echo").len()), ("Done.", 1));
-    assert_eq!(messages_sent(&model.asked()[1]), ["user: go", "assistant:  +echo", "tool: one"]);
+    for has_reference in [true, false] {
+        let scenes = vec![Scene::SayAndCall("May I?", vec![echo("one")]), Scene::Say("Done.")];
+        let (server, model, served) = server_with_model(scenes).await;
+        let first = server.respond(Mode::Plain, with(ask_with("go", &tools), json!({ "store": has_reference }))).await;
+        let asked = &requests(&first)[0];
+        let reference = json!({ "type": "item_reference", "id": asked["id"] });
+        let text = json!({ "role": "assistant", "content": "May I?" });
+        let input =
+            if has_reference { json!([user("go"), text, reference, approve(asked)]) } else { json!([user("go"), text, approve(asked)]) };
+        let second = server.respond(Mode::Plain, with(ask_with("", &tools), json!({ "input": input }))).await;
+        assert_eq!((second.text().as_str(), served.starts("echo").len()), ("Done.", 1));
+        assert_eq!(messages_sent(&model.asked()[1]), ["user: go", "assistant: May I? +echo", "tool: one"]);
+    }
 }
 
 #[tokio::test]
@@ -239,8 +245,9 @@ async fn s_11_answers_that_fit_nothing_are_refused_and_change_nothing() {
         (after(&first, json!([approve(&of_another_call)]), &tools), 400, "approval_request_not_found"),
         (after(&first, json!([approve(lost)]), &tools), 400, "approval_expired"),
         (after(&first, json!([approve(asked), reject(asked, "")]), &tools), 400, "duplicate_approval"),
-        (alone(json!([user("go"), approve(asked)])), 400, "approval_request_not_found"),
         (alone(json!([user("go"), lost, approve(lost)])), 400, "approval_expired"),
+        (alone(json!([user("go"), approve(lost)])), 400, "approval_expired"),
+        (alone(json!([user("go"), approve(&of_another_call)])), 400, "approval_request_not_found"),
         (after(&first, json!([approve(asked), { "type": "compaction_trigger" }]), &tools), 400, "approval_not_taken"),
     ] {
         for mode in [Mode::Plain, Mode::Streamed, Mode::Socket] {

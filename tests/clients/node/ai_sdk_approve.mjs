@@ -20,7 +20,7 @@ async function decide(streamed, providerOptions, approved) {
   const first = await ask(streamed, messages, providerOptions);
   const requests = (await first.content).filter((part) => part.type === 'tool-approval-request');
   messages.push(...(await first.response).messages);
-  const content = requests.map(({ approvalId }) => ({ type: 'tool-approval-response', approvalId, approved }));
+  const content = requests.map(({ approvalId }) => ({ type: 'tool-approval-response', approvalId, approved, providerExecuted: true }));
   messages.push({ role: 'tool', content });
   const second = await ask(streamed, messages, providerOptions);
   return { asked: requests.map((part) => [part.toolCall.toolName, part.toolCall.input]), text: await second.text };

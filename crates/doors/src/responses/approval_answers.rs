@@ -6,10 +6,10 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use windlass_kernel::{CallKey, InheritedCall, RunId, content::ClientAnswer};
+use windlass_kernel::{InheritedCall, RunId, content::ClientAnswer};
 
 use super::{
-    deferred_calls::{FinalCalls, already_answered, asked_in, is_asked},
+    deferred_calls::{FinalCalls, already_answered, is_asked},
     error::WireError,
     items::approval_key,
     note::Note,
@@ -42,12 +42,6 @@ pub(super) fn has_answers(calls: &[InheritedCall]) -> bool {
     calls.iter().any(|call| call.approval.as_ref().is_some_and(|approval| approval.answer != ClientAnswer::Missing))
 }
 
-/// The calls in these that the input shows: without the request for approval, an answer to it means nothing to a reader of the input.
-pub(super) fn shown<'a>(calls: &'a mut [InheritedCall], items: &[Value]) -> impl Iterator<Item = &'a mut InheritedCall> {
-    let keys: Vec<CallKey> = items.iter().filter_map(asked_in).collect();
-    calls.iter_mut().filter(move |call| keys.iter().any(|key| is_asked(call, *key)))
-}
-
 fn is_answer(item: &Value) -> bool {
     item["type"] == "mcp_approval_response"
 }
@@ -71,8 +65,8 @@ fn is_history(after: &[Value]) -> bool {
 async fn refusal(state: &DoorState, caller: &Caller, id: &str) -> Result<WireError, WireError> {
     let unknown = || {
         let message = format!(
-            "The approval request '{id}' is neither of the response that this request continues nor in the input; send its response as \
-             `previous_response_id`, or its item `mcp_approval_request` before the answer."
+            "The approval request '{id}' is not one of the response that this request continues; GET /v1/responses/ID shows the requests of a \
+             response as items `mcp_approval_request`."
         );
         WireError::invalid("input", message).with_code("approval_request_not_found")
     };

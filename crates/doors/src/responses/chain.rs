@@ -104,7 +104,7 @@ async fn take_answers(
 ) -> Result<(), WireError> {
     let of_history = history.deferred.iter_mut().flat_map(|deferred| deferred.calls.iter_mut());
     let last = final_calls.iter_mut().filter(|(run, _)| Some(*run) == continued);
-    let of_input = last.flat_map(|(_, calls)| approval_answers::shown(&mut calls.deferred, items));
+    let of_input = last.flat_map(|(_, calls)| calls.deferred.iter_mut());
     let mut open: Vec<&mut InheritedCall> = of_history.chain(of_input).collect();
     approval_answers::take(state, caller, items, &mut open).await
 }

@@ -174,9 +174,14 @@ fn shown_calls_in(run: RunId, final_calls: &FinalCalls, items: &[Value]) -> Vec<
     items.iter().enumerate().filter_map(|(index, item)| Some((index, number(item)?))).collect()
 }
 
-/// The call that a request for approval is about, if the item is one.
+/// The call that a request for approval, or the answer to one, is about. Some clients send only the answer.
 pub(super) fn asked_in(item: &Value) -> Option<CallKey> {
-    item["id"].as_str().filter(|_| item["type"] == "mcp_approval_request").and_then(approval_key)
+    let member = match item["type"].as_str()? {
+        "mcp_approval_request" => "id",
+        "mcp_approval_response" => "approval_request_id",
+        _ => return None,
+    };
+    approval_key(item[member].as_str()?)
 }
 
 /// The positions of deferred calls: each one before the shown call that is the same or follows it in the reply. Calls after the last shown

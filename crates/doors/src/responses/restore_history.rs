@@ -15,9 +15,9 @@ use windlass_ports::{JournalRecord, RunView};
 use super::{
     chain::reference,
     compaction::Sealer,
-    deferred_calls::{FinalCalls, InsertPosition, Order},
+    deferred_calls::{FinalCalls, InsertPosition, Order, asked_in},
     error::WireError,
-    items::place_of,
+    items::{approval_id, place_of},
     note::{Note, Spelling},
     project::{Projection, made_call},
     retrieve::wire_input,
@@ -133,12 +133,14 @@ fn unknown(place: usize, id: &str) -> WireError {
 
 /// The run whose output has this item, by the id of its call or its own id, which clients may leave out.
 fn run_of_item(item: &Value) -> Option<RunId> {
+    if let Some(key) = asked_in(item) {
+        return Some(key.run);
+    }
     let text = |key: &str| item.get(key).and_then(Value::as_str);
     let (prefixes, has_key): (&[&str], bool) = match text("type")? {
         "message" => (&["msg_"], false),
         "reasoning" => (&["rs_"], false),
         "mcp_call" => (&["mcp_"], false),
-        "mcp_approval_request" => (&["mcpr_"], false),
         "function_call" | "custom_tool_call" => (&["fc_", "ctc_"], true),
         _ => return None,
     };
@@ -284,6 +286,10 @@ impl ReplayedResponse {
     }
 
     fn index_of(&self, item: &Value) -> Option<usize> {
+        let asked = asked_in(item).map(approval_id);
+        if let Some(index) = asked.and_then(|id| self.output.iter().position(|stored| stored["id"] == id)) {
+            return Some(index);
+        }
         let has = |key: &str, stored: &Value| item.get(key).is_some_and(|given| given.is_string() && given == &stored[key]);
         self.output.iter().position(|stored| has("id", stored) || (has("call_id", stored) && stored["type"] == item["type"]))
     }

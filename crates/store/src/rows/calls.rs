@@ -47,6 +47,7 @@ impl CallRow {
         self.status = moved.status;
         self.result = moved.result.or(self.result);
         self.deadline = moved.deadline.unwrap_or(self.deadline);
+        self.item = moved.item.unwrap_or(self.item);
         self.lease_until = None;
         self.claim_key = None;
         if moved.status == CallStatus::Started {
