@@ -95,7 +95,7 @@ fn s_11_a_run_inherits_the_taint_with_the_calls() {
 }
 
 #[test]
-fn calls_that_would_be_refused_ask_nobody() {
+fn no_client_is_asked_about_a_call_that_would_be_refused() {
     check(
         "tools: pay write\nclient_approves: pay",
         "
@@ -112,7 +112,7 @@ reply: pay({broken), pay()
 }
 
 #[test]
-fn a_run_that_may_make_no_calls_asks_nobody() {
+fn no_client_is_asked_by_a_run_that_may_make_no_calls() {
     check(
         "tools: pay write\nclient_approves: pay\nchoice: none",
         "\nentered\nreply: pay\n",

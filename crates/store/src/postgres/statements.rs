@@ -423,9 +423,8 @@ statements! {
             unnest($7::bigint[]), unnest($8::bytea[]), unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::text[]),
             unnest($12::bigint[]), unnest($13::text[]), unnest($14::text[]), unnest($15::text[]), unnest($16::bigint[])";
     /// Two lists of names are joined as texts, because `jsonb` can't hold every name.
-    change_interrupts: all_of!("bytea", "UPDATE interrupts i SET
-            shows = coalesce(q.shows, i.shows),
-            approvals = CASE WHEN q.shows IS NOT NULL THEN q.approvals WHEN q.approvals = '[]' THEN i.approvals WHEN i.approvals = '[]' THEN q.approvals
+    change_interrupts: all_of!("bytea", "UPDATE interrupts i SET shows = coalesce(q.shows, i.shows), approvals = CASE
+                WHEN q.shows IS NOT NULL OR i.approvals = '[]' THEN q.approvals WHEN q.approvals = '[]' THEN i.approvals
                 ELSE left(i.approvals, -1) || ',' || substr(q.approvals, 2) END,
             verdict = q.verdict, by_name = q.by_name, answered_at = q.answered_at
         FROM (SELECT unnest($1::bytea[]) AS run, unnest($2::bigint[]) AS n, unnest($3::text[]) AS approvals, unnest($4::text[]) AS verdict,

@@ -119,7 +119,7 @@ impl<P: Prepared> InterruptRows for SqliteRows<P> {
         // The two lists are joined as texts, because JSON functions can't hold every name.
         let sql = "UPDATE interrupts SET
                        shows = coalesce(?7, shows),
-                       approvals = CASE WHEN ?7 IS NOT NULL THEN ?3 WHEN ?3 = '[]' THEN approvals WHEN approvals = '[]' THEN ?3
+                       approvals = CASE WHEN ?7 IS NOT NULL OR approvals = '[]' THEN ?3 WHEN ?3 = '[]' THEN approvals
                                    ELSE substr(approvals, 1, length(approvals) - 1) || ',' || substr(?3, 2) END,
                        verdict = ?4, by_name = ?5, answered_at = ?6
                    WHERE run = ?1 AND n = ?2 AND verdict IS NULL";
