@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use windlass_tests::{McpServer, Mode, ResponseRecord, Scene, in_every_mode, until};
+use windlass_tests::{McpServer, Mode, ResponseRecord, Scene, Server, in_every_mode, until};
 
 use crate::support::{
     after, ask_with, call_outcome, declared, function, mcp, messages_sent, output, scripted_with, server_with_model,
@@ -290,11 +290,7 @@ async fn s_11_a_rule_of_the_configuration_holds_what_the_client_approved() {
     assert_eq!(server.get("/v1/windlass/interrupts").await.ok()["interrupts"], json!([]), "the client is asked first");
     let second = server.ask(Mode::Background, after(&first, json!([approve(&requests(&first)[0])]), &tools));
     let id = second.id().await;
-    let held = until("it waits", || async {
-        let response = server.response(&id).await;
-        response["windlass"]["interrupts"][0].as_str().map(str::to_owned)
-    })
-    .await;
+    let held = held_call(&server, &id).await;
     assert_eq!(served.starts("echo").len(), 0);
     let shown = server.get(&format!("/v1/windlass/interrupts/{held}")).await.ok();
     let decision = json!({ "action": "approve", "shows": shown["shows"] });
@@ -322,8 +318,42 @@ async fn tm_07_calls_of_a_declared_server_wait_for_the_client_whatever_the_serve
     assert_eq!(server.respond(Mode::Plain, ask_with("go", &[named])).await.shape(), ["mcp_call", "message"]);
 }
 
+#[tokio::test]
+async fn tm_07_an_approval_is_for_the_server_that_was_shown() {
+    let (shown, other) = (McpServer::start().await, McpServer::start().await);
+    let tools = |server: &McpServer| [with(declared("mine", server), json!({ "require_approval": "always" }))];
+    let scenes = vec![Scene::Call(vec![echo("hi")]), Scene::Say("Done.")];
+    let (server, model, _served) = server_with_model_and_config(scenes, "").await;
+    let first = server.respond(Mode::Plain, ask_with("go", &tools(&shown))).await;
+    let second = server.respond(Mode::Plain, after(&first, json!([approve(&requests(&first)[0])]), &tools(&other))).await;
+    assert_eq!((second.text().as_str(), shown.starts("echo").len(), other.starts("echo").len()), ("Done.", 0, 0));
+    assert!(messages_sent(&model.asked()[1])[2].contains("for another tool server"));
+}
+
+#[tokio::test]
+async fn an_edited_call_is_shown_with_the_arguments_that_were_used() {
+    let scenes = vec![Scene::Call(vec![echo("one")]), Scene::Say("Done.")];
+    let (server, model, served) = server_with_model_and_config(scenes, "\napprovals: [ { tool: echo } ]\n").await;
+    let asked = server.ask(Mode::Followed, ask_with("go", &[mcp()]));
+    let held = held_call(&server, &asked.id().await).await;
+    let path = format!("/v1/windlass/interrupts/{held}");
+    let shown = server.get(&path).await.ok()["shows"].clone();
+    server.post(&path, json!({ "action": "edit", "shows": shown, "arguments": { "text": "two" } })).await.ok();
+    let made = asked.made(&server).await;
+    let call = &made.items("mcp_call")[0];
+    assert_eq!((&call["arguments"], &call["output"]), (&json!(r#"{"text":"two"}"#), &json!("two")));
+    let used = model.asked()[1]["messages"][1]["tool_calls"][0]["function"]["arguments"].clone();
+    assert_eq!((used, messages_sent(&model.asked()[1])[2].as_str()), (json!(r#"{"text":"two"}"#), "tool: two"));
+    assert_eq!(served.starts("echo").len(), 1);
+}
+
+/// The interrupt that holds a call of this response, once it does.
+async fn held_call(server: &Server, id: &str) -> String {
+    until("it waits", || async { server.response(id).await["windlass"]["interrupts"][0].as_str().map(str::to_owned) }).await
+}
+
 /// A server with a script, whose tools are in a process that survives it.
-async fn scripted_server() -> (windlass_tests::Server, McpServer) {
+async fn scripted_server() -> (Server, McpServer) {
     let script = "
 rules:
   - { when: { result: alpha }, reply: { text: Done. } }

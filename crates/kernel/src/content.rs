@@ -8,7 +8,7 @@ use crate::{
     event::TaskStatus,
     ids::{CallNumber, ItemId, RunId},
     input::{InheritedCall, RequestedCall},
-    manifest::ResultField,
+    manifest::{ResultField, ToolAddress},
     run::is_false,
 };
 
@@ -186,6 +186,9 @@ impl Call {
 pub struct ClientApproval {
     /// The run that asked.
     pub run: RunId,
+    /// Where the call would have gone, as the client was shown it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<ToolAddress>,
     /// The answer.
     pub answer: ClientAnswer,
 }

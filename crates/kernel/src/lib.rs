@@ -44,8 +44,8 @@ pub use input::{
 pub use interrupt::{Cause, Gate, Interrupt, OnTimeout, PassedBudget, Verdict};
 pub use ledger::{CallStatus, CallUpdate, InterruptUpdate, call_updates, interrupt_updates};
 pub use manifest::{
-    AfterExecution, Compaction, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolChoice, ToolServer,
-    ToolSpec,
+    AfterExecution, Compaction, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolAddress, ToolChoice,
+    ToolServer, ToolSpec,
 };
 pub use outstanding::{Effect, newly_outstanding, outstanding};
 pub use run::{BoxRange, HeadStatus, ModelCallId, OpenCall, Origin, ParkReason, Phase, Progress, Purpose, Run};

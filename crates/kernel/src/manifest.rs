@@ -103,6 +103,17 @@ impl Manifest {
         self.client_approves.iter().any(|tool| tool.as_str() == name)
     }
 
+    /// Where calls of the tool go; `None` if no tool server has the tool.
+    pub fn address(&self, name: &str) -> Option<ToolAddress> {
+        let remote = self.tool(name)?.remote.as_ref()?;
+        let server = self.servers.iter().find(|server| server.label == remote.server);
+        let url = server.and_then(|server| match &server.source {
+            ServerSource::Declared { url, .. } => Some(url.clone()),
+            ServerSource::Configured => None,
+        });
+        Some(ToolAddress { remote: remote.clone(), url })
+    }
+
     /// The tool of that name, if the run may call it.
     pub fn tool(&self, name: &str) -> Option<&ToolSpec> {
         self.tools.iter().find(|tool| tool.name.as_str() == name)
@@ -152,6 +163,17 @@ pub struct Remote {
     pub server: String,
     /// The name of the tool on that server.
     pub name: String,
+}
+
+/// Where calls of a tool go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolAddress {
+    /// The server and the name of the tool there.
+    #[serde(flatten)]
+    pub remote: Remote,
+    /// The address of the server without its query, if it comes from the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
 }
 
 /// A server that offers tools.

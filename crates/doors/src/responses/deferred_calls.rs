@@ -43,10 +43,14 @@ impl FinalCalls {
         let is_clients =
             |call: &content::Call| is_forbidden || view.manifest.tool(&call.tool).is_some_and(|tool| tool.route == Route::Client);
         let (clients, deferred): (Vec<_>, Vec<_>) = calls.into_iter().partition(is_clients);
-        let unanswered = || ClientApproval { run: view.id, answer: ClientAnswer::Missing };
+        let unanswered = |call: &content::Call| ClientApproval {
+            run: view.id,
+            address: view.manifest.address(&call.tool),
+            answer: ClientAnswer::Missing,
+        };
         let inherited = |call: content::Call| InheritedCall {
             number: call.call,
-            approval: call.asks_client.then(unanswered),
+            approval: call.asks_client.then(|| unanswered(&call)),
             tainted: view.state.tainted,
             requested: call.requested(),
         };

@@ -344,7 +344,12 @@ impl Projection {
     fn edited(&mut self, appended: &[Item]) {
         for call in appended.iter().filter_map(made_call) {
             if let Some(index) = self.shown_at(call.call) {
-                self.output[index]["arguments"] = call.arguments.into();
+                let arguments = call.arguments;
+                self.emit(
+                    "response.mcp_call_arguments.done",
+                    |this| json!({ "output_index": index, "item_id": this.output[index]["id"], "arguments": arguments }),
+                );
+                self.output[index]["arguments"] = arguments.into();
             }
         }
     }

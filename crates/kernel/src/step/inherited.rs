@@ -8,7 +8,7 @@ use crate::{
     event::{EndReason, Event},
     ids::CallNumber,
     input::{InheritedCall, RequestedCall},
-    manifest::Manifest,
+    manifest::{Manifest, Route},
     policy::Refusal,
 };
 
@@ -24,7 +24,7 @@ impl Draft<'_, '_> {
             let taken = InheritedCall { requested: plan.requested.clone(), ..call.clone() };
             items.push(self.append_new(ItemKind::Call, content::inherited_call(number, &taken)));
             calls.push(self.made_call(number, &plan.requested));
-            plan.refused = unapproved(self.manifest, call).or(plan.refused.take());
+            plan.refused = unapproved(self.manifest, call).or(plan.refused.take()).or_else(|| moved(self.manifest, call));
         }
         let tainted = left.iter().any(|call| call.tainted);
         self.record(Event::CallsInherited { at: self.moment.now, calls: calls.clone(), tainted });
@@ -42,6 +42,20 @@ impl Draft<'_, '_> {
         };
         planned.iter().zip(calls).enumerate().map(content).collect()
     }
+}
+
+/// Why an inherited call is not made although this run has a tool of that name: it is another tool than that of the earlier run.
+fn moved(manifest: &Manifest, call: &InheritedCall) -> Option<Refusal> {
+    let tool = manifest.tool(&call.requested.tool)?;
+    let is_other = call.approval.as_ref().is_some_and(|approval| approval.address != manifest.address(&call.requested.tool));
+    let message = match (tool.route, is_other) {
+        (Route::Client, _) => "the tool of this call is a function of the client now; it was not made. Call the tool again if it is needed",
+        (Route::InProcess | Route::External, true) => {
+            "the user approved this call for another tool server; it was not made. Call the tool again if it is needed"
+        }
+        (Route::InProcess | Route::External, false) => return None,
+    };
+    Some(Refusal { code: "another_tool", message: message.to_owned() })
 }
 
 /// Why an inherited call is not made, as far as its client's approval decides that.

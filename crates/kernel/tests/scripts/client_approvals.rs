@@ -58,6 +58,29 @@ fn s_11_a_call_that_was_not_asked_about_is_not_made_by_a_run_that_wants_approval
 }
 
 #[test]
+fn s_11_an_approval_is_for_one_tool_at_one_server() {
+    check(
+        "tools: pay write @bank\nclient_approves: pay",
+        "\ntakes pay as approved at bank, pay as approved at thief, pay as approved\nowed?\n",
+        expect![[r#"
+            takes pay as approved at bank, pay as approved at thief, pay as approved -> leased, calls_taken(1 pay, 2 pay, 3 pay), reported(2 failed), reported(3 failed) [start_tool 1] +call 1 +call 2 +call 3 = suspended, waits for 1 until 60000
+            owed? start_tool 1
+        "#]],
+    );
+}
+
+#[test]
+fn a_call_of_a_tool_that_is_the_clients_now_is_not_made() {
+    check(
+        "tools: pay client, look",
+        "\ntakes pay as approved, pay, look\n",
+        expect![[r#"
+        takes pay as approved, pay, look -> leased, calls_taken(1 pay, 2 pay, 3 look), reported(1 failed), reported(2 failed) [start_tool 3] +call 1 +call 2 +call 3 = suspended, waits for 1 until 60000
+    "#]],
+    );
+}
+
+#[test]
 fn s_11_an_operators_rule_holds_what_the_client_approved() {
     check(
         "tools: pay write\ngates: pay\nclient_approves: pay",

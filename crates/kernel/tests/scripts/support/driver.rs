@@ -111,7 +111,11 @@ impl Driver {
                 let inherited = |(index, left): (usize, LeftCall)| InheritedCall {
                     number: CallNumber(index as u32 + 3),
                     requested: requested(left.call),
-                    approval: left.answer.map(|answer| ClientApproval { run: RunId(uuid::Uuid::nil()), answer }),
+                    approval: left.answer.map(|answer| ClientApproval {
+                        run: RunId(uuid::Uuid::nil()),
+                        address: left.address.clone(),
+                        answer,
+                    }),
                     tainted: left.tainted,
                 };
                 Input::Entered(Opening::InheritCalls(left.into_iter().enumerate().map(inherited).collect()))

@@ -25,7 +25,7 @@
 //! owed? expired? usage? iteration? head?    asks the run something
 //! ```
 
-use windlass_kernel::{AfterExecution, CallNumber, Spent, TaskStatus, Timestamp, Usage, content::ClientAnswer};
+use windlass_kernel::{AfterExecution, CallNumber, Remote, Spent, TaskStatus, Timestamp, ToolAddress, Usage, content::ClientAnswer};
 
 use super::setup::number;
 
@@ -80,6 +80,8 @@ pub enum ScriptedInput {
 pub struct LeftCall {
     pub call: ScriptedCall,
     pub answer: Option<ClientAnswer>,
+    /// The server for which the client answered.
+    pub address: Option<ToolAddress>,
     pub tainted: bool,
 }
 
@@ -190,16 +192,18 @@ fn calls(text: &str) -> Vec<ScriptedCall> {
     parts.map(str::trim).filter(|part| !part.is_empty()).map(wanted).collect()
 }
 
-/// `pay({}) as rejected too much`, `pay as approved`, `pay as unanswered`, or `pay as tainted`.
+/// `pay({}) as rejected too much`, `pay as approved`, `pay as approved at bank`, `pay as unanswered`, or `pay as tainted`.
 fn left_call(text: &str) -> LeftCall {
     let (text, what) = text.split_once(" as ").unwrap_or((text, ""));
     let answer = match what.split_once(' ').unwrap_or((what, "")) {
-        ("approved", "") => Some(ClientAnswer::Approved),
+        ("approved", _) => Some(ClientAnswer::Approved),
         ("rejected", reason) => Some(ClientAnswer::Rejected { reason: reason.to_owned() }),
         ("unanswered", "") => Some(ClientAnswer::Missing),
         _ => None,
     };
-    LeftCall { call: wanted(text.trim()), answer, tainted: what == "tainted" }
+    let call = wanted(text.trim());
+    let at = |server: &str| ToolAddress { remote: Remote { server: server.into(), name: call.tool.clone() }, url: None };
+    LeftCall { answer, address: what.strip_prefix("approved at ").map(at), tainted: what == "tainted", call }
 }
 
 fn wanted(text: &str) -> ScriptedCall {

@@ -1,7 +1,7 @@
 //! The short notation for a manifest:
 //!
 //! ```text
-//! tools: look, pay external write terminate 5000ms, ask client
+//! tools: look, pay external write terminate 5000ms, ask client, charge @bank
 //! budgets: 3 iterations, 4 calls, 100 tokens, 2000 wall_ms
 //! fields: title!, note
 //! origin: action
@@ -15,10 +15,11 @@
 //! client_approves: pay, charge
 //! ```
 //!
-//! A tool is in process, reads, suspends and has a minute to answer unless its line says otherwise; `!` marks a required field.
+//! `@bank` is the server of the tool. A tool is in process, reads, suspends and has a minute to answer unless its line says otherwise; `!` marks a required field.
 
 use windlass_kernel::{
-    AfterExecution, Budgets, Compaction, EffectClass, Gate, Manifest, OnTimeout, Origin, ResultField, Route, ToolChoice, ToolName, ToolSpec,
+    AfterExecution, Budgets, Compaction, EffectClass, Gate, Manifest, OnTimeout, Origin, Remote, ResultField, Route, ToolChoice, ToolName,
+    ToolSpec,
 };
 
 /// A run that has not begun.
@@ -80,6 +81,9 @@ pub fn tool(text: &str) -> ToolSpec {
             "idempotent" => tool.effect = EffectClass::Idempotent,
             "write" => tool.effect = EffectClass::Write,
             "untrusted" => tool.untrusted = true,
+            server if server.starts_with('@') => {
+                tool.remote = Some(Remote { server: server[1..].to_owned(), name: tool.name.to_string() });
+            }
             "terminate" => tool.after_execution = AfterExecution::Terminate,
             deadline => tool.deadline_ms = number(deadline.trim_end_matches("ms")),
         }
