@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::Draft;
 use crate::{
+    budget,
     content::{self, ClientAnswer, ItemKind},
     event::{EndReason, Event},
     ids::CallNumber,
@@ -18,16 +19,25 @@ impl Draft<'_, '_> {
     pub(super) fn inherit_calls(&mut self, left: &[InheritedCall]) {
         let requested: Vec<RequestedCall> = left.iter().map(|call| call.requested.clone()).collect();
         let mut planned = self.policy.plan(self.run(), self.manifest, &requested);
+        for (plan, call) in planned.iter_mut().zip(left) {
+            plan.refused = unapproved(self.manifest, call).or(plan.refused.take()).or_else(|| moved(self.manifest, call));
+        }
+        let may_start = planned.iter().filter(|plan| plan.refused.is_none()).count();
+        let breach = budget::before_calls(self.run(), &self.manifest.budgets, 0, may_start, self.moment.now);
+        if let Some(breach) = breach.filter(|_| !self.manifest.budgets_park) {
+            return self.breach(breach);
+        }
         let (mut calls, mut items) = (Vec::with_capacity(planned.len()), Vec::with_capacity(planned.len()));
-        for (index, (plan, call)) in planned.iter_mut().zip(left).enumerate() {
+        for (index, (plan, call)) in planned.iter().zip(left).enumerate() {
             let number = self.call_number(index);
             let taken = InheritedCall { requested: plan.requested.clone(), ..call.clone() };
             items.push(self.append_new(ItemKind::Call, content::inherited_call(number, &taken)));
             calls.push(self.made_call(number, &plan.requested));
-            plan.refused = unapproved(self.manifest, call).or(plan.refused.take()).or_else(|| moved(self.manifest, call));
         }
         let tainted = left.iter().any(|call| call.tainted);
         self.record(Event::CallsInherited { at: self.moment.now, calls: calls.clone(), tainted });
+        // The calls are made and wait, unstarted, for a higher limit.
+        breach.into_iter().for_each(|breach| self.breach(breach));
         self.begin_calls(&calls, &items, planned);
     }
 

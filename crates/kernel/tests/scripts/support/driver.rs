@@ -1,6 +1,6 @@
 //! Drives one run as the engine would, and checks the laws of the kernel after every step.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_kernel::{
     AfterExecution, Answer, BoxId, BoxRange, CallNumber, ChunkLengths, Decision, Event, Failure, FailureCause, InheritedCall, Input,
@@ -32,6 +32,8 @@ pub struct Driver {
     pub kinds: BTreeMap<ItemId, ItemKind>,
     /// How often each call would have been handed to an executor so far.
     pub starts: BTreeMap<CallNumber, u32>,
+    /// The calls that the run inherited with their client's approval.
+    pub client_approved: BTreeSet<CallNumber>,
     fresh: u128,
 }
 
@@ -48,6 +50,7 @@ impl Driver {
             appended: Vec::new(),
             kinds: BTreeMap::new(),
             starts: BTreeMap::new(),
+            client_approved: BTreeSet::new(),
             fresh: 0,
         }
     }
