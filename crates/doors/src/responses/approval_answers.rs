@@ -31,7 +31,7 @@ pub(super) async fn take(state: &DoorState, caller: &Caller, items: &[Value], op
         match call.and_then(|call| call.approval.as_mut()) {
             Some(approval) => approval.answer = answer(item),
             None if is_history(&items[index + 1..]) => {}
-            None => return Err(refusal(state, caller, id).await?.at(&place())),
+            None => return Err(refusal(state, caller, id).await?.at(place())),
         }
     }
     Ok(())

@@ -119,9 +119,9 @@ fn s_11_an_edited_call_starts_with_the_new_arguments_after_a_kill_and_the_model_
     });
     assert_eq!(stage.tools.starts_of(WRITE), 1);
     let messages = stage.model.requests().last().unwrap().messages.clone();
-    let arguments = messages.iter().filter_map(|message| match message {
-        ModelMessage::Assistant { calls, .. } => calls.first().map(|call| call.arguments.clone()),
-        _ => None,
+    let arguments = messages.iter().filter_map(|message| {
+        let ModelMessage::Assistant { calls, .. } = message else { return None };
+        Some(calls.first()?.arguments.clone())
     });
     assert_eq!(arguments.collect::<Vec<_>>(), [r#"{"sum":1}"#]);
 }

@@ -33,9 +33,13 @@ fn a_call_that_may_not_be_made_any_more_is_answered_at_once() {
 
 #[test]
 fn s_10_inherited_calls_count_against_the_budgets() {
-    check("tools: look\nbudgets: 3 iterations, 1 calls", "\ntakes look, look\n", expect![[r#"
+    check(
+        "tools: look\nbudgets: 3 iterations, 1 calls",
+        "\ntakes look, look\n",
+        expect![[r#"
         takes look, look -> leased, budget_breached(calls 2 of 1), ended(partial budget calls) +deliverable {"text":"stopped by the budget: calls would be 2, 1 allowed"} = idle
-    "#]]);
+    "#]],
+    );
     check(
         "tools: look\nbudgets: 3 iterations, 1 calls\nbudgets_park: yes",
         "\ntakes look, look\nowed?\nanswer raise 2\n",

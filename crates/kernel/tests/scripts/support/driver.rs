@@ -110,19 +110,7 @@ impl Driver {
             }),
             ScriptedInput::Cut { text, lost } => Input::Cut { streamed: streamed(Some(text)), spent: Spent { lost, ..Spent::default() } },
             ScriptedInput::Quiet => Input::Heartbeat,
-            ScriptedInput::TakeOver(left) => {
-                let inherited = |(index, left): (usize, LeftCall)| InheritedCall {
-                    number: CallNumber(index as u32 + 3),
-                    requested: requested(left.call),
-                    approval: left.answer.map(|answer| ClientApproval {
-                        run: RunId(uuid::Uuid::nil()),
-                        address: left.address.clone(),
-                        answer,
-                    }),
-                    tainted: left.tainted,
-                };
-                Input::Entered(Opening::InheritCalls(left.into_iter().enumerate().map(inherited).collect()))
-            }
+            ScriptedInput::TakeOver(left) => Input::Entered(Opening::InheritCalls(left.into_iter().enumerate().map(inherited).collect())),
             ScriptedInput::TakenOver { lost, streamed } => Input::OwnerChanged(LostModelCall { streamed: self::streamed(streamed), lost }),
             ScriptedInput::Panicked => Input::Panicked,
             ScriptedInput::Record { call, status } => {
@@ -142,10 +130,9 @@ impl Driver {
             ScriptedInput::Edit { call, by, is_seen } => {
                 let item = self.store(ItemKind::Call);
                 name(item, format!("edited call {}", call.0));
-                match (is_seen, self.answer(Some(call), by, Decision::Edit { item })) {
-                    (false, Input::Answered(answer)) => Input::Answered(Answer { shows: Some(item), ..answer }),
-                    (_, seen) => seen,
-                }
+                let interrupt = self.number_of(Some(call));
+                let shows = if is_seen { self.run.interrupt(interrupt).and_then(|open| open.shows) } else { Some(item) };
+                Input::Answered(Answer { interrupt, shows, by: by.map(Into::into), decision: Decision::Edit { item } })
             }
             ScriptedInput::Reject { call, comment } => self.answer(Some(call), None, Decision::Reject { comment }),
             ScriptedInput::InterruptTimeout(call) => Input::InterruptTimedOut(self.number_of(Some(call))),
@@ -171,6 +158,17 @@ impl Driver {
         let item = item_id(self.fresh);
         self.kinds.insert(item, kind);
         item
+    }
+}
+
+/// A call that an earlier run left, under the numbers from 3 on.
+fn inherited((index, left): (usize, LeftCall)) -> InheritedCall {
+    let run = RunId(uuid::Uuid::nil());
+    InheritedCall {
+        number: CallNumber(index as u32 + 3),
+        requested: requested(left.call),
+        approval: left.answer.map(|answer| ClientApproval { run, address: left.address, answer }),
+        tainted: left.tainted,
     }
 }
 

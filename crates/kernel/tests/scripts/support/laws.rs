@@ -47,16 +47,7 @@ fn a_gated_call_starts_only_after_an_approval(driver: &Driver) {
         let Event::Interrupted(interrupt) = event else { continue };
         let (Cause::Approval, Some(call)) = (interrupt.cause, interrupt.call) else { continue };
         let is_of = |event: &&Event| matches!(event, Event::Resolved { interrupt: number, verdict: Verdict::Approved | Verdict::TimedOut, .. } if *number == interrupt.number);
-        // An edit is an approval by its author, and what was approved before it was another call.
-        let mut people: BTreeSet<&str> = BTreeSet::new();
-        for event in &driver.journal {
-            match event {
-                Event::Approved { interrupt: number, by } if *number == interrupt.number => drop(people.insert(by)),
-                Event::Edited { interrupt: number, by, .. } if *number == interrupt.number => people = BTreeSet::from([&**by]),
-                Event::Resolved { interrupt: number, by: Some(by), .. } if *number == interrupt.number => drop(people.insert(by)),
-                _ => {}
-            }
-        }
+        let people = driver.journal.iter().fold(BTreeSet::new(), |people, event| with_approval(people, event, interrupt.number));
         match driver.journal.iter().find(is_of) {
             None => assert!(!driver.starts.contains_key(&call), "a call without an approval is never started"),
             Some(Event::Resolved { by: Some(_), .. }) => {
@@ -65,6 +56,22 @@ fn a_gated_call_starts_only_after_an_approval(driver: &Driver) {
             Some(_) => {}
         }
     }
+}
+
+/// The people who approved the call of an interrupt as it is now. An edit is an approval by its author, and what was approved before it was
+/// another call.
+fn with_approval<'a>(mut people: BTreeSet<&'a str>, event: &'a Event, number: u64) -> BTreeSet<&'a str> {
+    if let Event::Edited { interrupt, by, .. } = event
+        && *interrupt == number
+    {
+        return BTreeSet::from([&**by]);
+    }
+    if let Event::Approved { interrupt, by } | Event::Resolved { interrupt, by: Some(by), .. } = event
+        && *interrupt == number
+    {
+        people.insert(by);
+    }
+    people
 }
 
 /// S11: a call that the client of a request approves is open only in a run that inherited it with its approval.
