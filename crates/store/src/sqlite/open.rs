@@ -35,6 +35,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0011_id_key.sql"),
     include_str!("../../migrations/0012_headers.sql"),
     include_str!("../../migrations/0013_interrupts.sql"),
+    include_str!("../../migrations/0014_children.sql"),
 ];
 
 /// The writer's page cache. Pages that are not in it are in the cache of the operating system, so that a larger one would only hold them

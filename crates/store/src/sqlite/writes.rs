@@ -209,7 +209,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
         let sql = "INSERT INTO inbox (tenant, agent, kind, status, run, epoch, call, item, outcome, after_execution, source, reason,
                                       created_at, processed_at)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
-                   ON CONFLICT (run, call, kind) DO NOTHING";
+                   ON CONFLICT (run, call, kind, retry) DO NOTHING";
         let params = params![
             agent.tenant.as_str(),
             agent.agent.as_str(),
