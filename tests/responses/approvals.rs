@@ -174,6 +174,34 @@ async fn a_reference_or_the_answer_alone_stands_for_the_request() {
     }
 }
 
+/// As the AI SDK does for responses that are not stored.
+#[tokio::test]
+async fn a_client_that_keeps_nothing_but_its_answers_is_asked_again_and_again() {
+    in_every_mode(async |mode| {
+        let tools = [asks(json!("always"))];
+        let scenes =
+            vec![Scene::Call(vec![echo("one")]), Scene::Call(vec![echo("two"), echo("three")]), Scene::Say("Done."), Scene::Say("On.")];
+        let (server, model, served) = server_with_model(scenes).await;
+        let store = matches!(mode, Mode::Background | Mode::Followed);
+        let request = |input: &[Value]| with(ask_with("", &tools), json!({ "input": input, "store": store }));
+        let mut history = vec![user("go")];
+        for answers in [1, 2] {
+            let made = server.respond(mode, request(&history)).await;
+            assert_eq!(requests(&made).len(), answers);
+            history.extend(requests(&made).iter().map(approve));
+        }
+        let made = server.respond(mode, request(&history)).await;
+        assert_eq!(made.text(), "Done.");
+        let read = ["user: go", "assistant:  +echo", "tool: one", "assistant:  +echo +echo", "tool: two", "tool: three"];
+        assert_eq!(messages_sent(&model.asked()[2]), read);
+        history.extend([made.items("message")[0].clone(), user("and now?")]);
+        assert_eq!(server.respond(mode, request(&history)).await.text(), "On.");
+        assert_eq!(messages_sent(&model.asked()[3]), [&read[..], &["assistant: Done.", "user: and now?"]].concat());
+        assert_eq!(served.starts("echo").len(), 3);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_conversation_takes_the_answer() {
     in_every_mode(async |mode| {

@@ -9,16 +9,22 @@ use serde_json::Value;
 use windlass_kernel::{InheritedCall, RunId, content::ClientAnswer};
 
 use super::{
-    deferred_calls::{FinalCalls, already_answered, is_asked},
+    deferred_calls::{FinalCalls, already_answered, asked_in, is_asked},
     error::WireError,
     items::approval_key,
     note::Note,
 };
 use crate::{DoorState, auth::Caller};
 
-/// Puts the answers of an input into the calls that they are about. `open` are the calls of the response that the request continues. An
-/// answer that counts for none of them, and is not a part of the history, is refused.
-pub(super) async fn take(state: &DoorState, caller: &Caller, items: &[Value], open: &mut [&mut InheritedCall]) -> Result<(), WireError> {
+/// Puts the answers of an input into the calls that they are about. `open` are the calls of the response that the request continues, and
+/// `last` is that response if only the input tells it. An answer that counts for no call, and is not a part of the history, is refused.
+pub(super) async fn take(
+    state: &DoorState,
+    caller: &Caller,
+    items: &[Value],
+    last: Option<RunId>,
+    open: &mut [&mut InheritedCall],
+) -> Result<(), WireError> {
     let mut seen = BTreeSet::new();
     for (index, item) in items.iter().enumerate().filter(|(_, item)| is_answer(item)) {
         let place = || format!("input[{index}].approval_request_id");
@@ -30,7 +36,7 @@ pub(super) async fn take(state: &DoorState, caller: &Caller, items: &[Value], op
         let call = approval_key(id).and_then(|key| open.iter_mut().find(|call| is_asked(call, key)));
         match call.and_then(|call| call.approval.as_mut()) {
             Some(approval) => approval.answer = answer(item),
-            None if is_history(&items[index + 1..]) => {}
+            None if is_history(&items[index + 1..], last) => {}
             None => return Err(refusal(state, caller, id).await?.at(place())),
         }
     }
@@ -51,9 +57,11 @@ fn answer(item: &Value) -> ClientAnswer {
     if item["approve"] == true { ClientAnswer::Approved } else { ClientAnswer::Rejected { reason: reason() } }
 }
 
-/// Whether output of a model is among the items after an answer: then an earlier request has brought the answer.
-fn is_history(after: &[Value]) -> bool {
+/// Whether output of a model, or an answer about the last response, is among the items after an answer: then an earlier request has brought
+/// the answer.
+fn is_history(after: &[Value], last: Option<RunId>) -> bool {
     let is_output = |item: &Value| match item["type"].as_str() {
+        Some("mcp_approval_request" | "mcp_approval_response") => asked_in(item).is_some_and(|key| Some(key.run) == last),
         Some("mcp_call" | "function_call" | "custom_tool_call" | "reasoning" | "compaction") => true,
         Some("message") | None => item["role"] == "assistant",
         Some(_) => false,
@@ -92,9 +100,12 @@ mod tests {
     #[test]
     fn an_answer_is_history_once_output_follows_it() {
         let (request, message) = (json!({ "type": "mcp_approval_request" }), json!({ "role": "user", "content": "go" }));
-        assert!(!is_history(&[request.clone(), json!({ "type": "mcp_approval_response" }), message.clone()]));
+        assert!(!is_history(&[request.clone(), json!({ "type": "mcp_approval_response" }), message.clone()], None));
+        let later = json!({ "type": "mcp_approval_response", "approval_request_id": "mcpr_00000000000000000000000000000007_3" });
+        assert!(is_history(std::slice::from_ref(&later), Some(RunId(uuid::Uuid::from_u128(7)))));
+        assert!(!is_history(&[later], Some(RunId(uuid::Uuid::from_u128(8)))));
         for output in [json!({ "role": "assistant", "content": "done" }), json!({ "type": "mcp_call" }), json!({ "type": "reasoning" })] {
-            assert!(is_history(&[request.clone(), output, message.clone()]));
+            assert!(is_history(&[request.clone(), output, message.clone()], None));
         }
     }
 

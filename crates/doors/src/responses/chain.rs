@@ -106,7 +106,7 @@ async fn take_answers(
     let last = final_calls.iter_mut().filter(|(run, _)| Some(*run) == continued);
     let of_input = last.flat_map(|(_, calls)| calls.deferred.iter_mut());
     let mut open: Vec<&mut InheritedCall> = of_history.chain(of_input).collect();
-    approval_answers::take(state, caller, items, &mut open).await
+    approval_answers::take(state, caller, items, continued, &mut open).await
 }
 
 /// The item types that a model reads. Items of unknown types are stored and returned, but no model gets them.

@@ -64,7 +64,8 @@ async fn tm_20_keys_that_do_not_open_the_canary_of_a_shared_database_are_refused
 }
 
 /// Undoes migration 14, except for the words that it added.
-const NO_CHILDREN: &str = "DROP INDEX runs_children; ALTER TABLE runs DROP COLUMN parent, DROP COLUMN parent_agent, DROP COLUMN parent_call;
+const NO_CHILDREN: &str =
+    "DROP INDEX runs_children; ALTER TABLE runs DROP COLUMN parent, DROP COLUMN parent_agent, DROP COLUMN parent_call;
                            DROP INDEX inbox_run; ALTER TABLE inbox DROP COLUMN retry, DROP COLUMN below;
                            CREATE UNIQUE INDEX inbox_run ON inbox (run, call, kind); ALTER TABLE calls DROP COLUMN retry;";
 
