@@ -406,16 +406,45 @@ async fn s_11_a_client_approves_between_two_kills_and_the_call_starts_once() {
             true => after(&first, json!([approve(&asked[0])]), &tools),
             false => request(json!([user("go"), asked[0], approve(&asked[0])])),
         };
-        let cut = server.ask(Mode::Plain, follow_up.clone());
+        let key = [("idempotency-key", "answer")];
+        let cut = server.authorized(Method::POST, "/v1/responses").header(key[0].0, key[0].1).json(&follow_up);
+        assert!(server.try_send(cut).await.is_err(), "it dies before it answers");
         server.gone().await;
-        cut.hang_up();
         assert_eq!(served.starts("echo").len(), 0, "it died too early");
         let server = server.restart(&[]).await;
-        served.runs("echo", 0).await;
-        let second = server.respond(Mode::Plain, follow_up).await;
+        let second = server.ask_with(Mode::Plain, follow_up, &key).made(&server).await;
         assert_eq!((second.text().as_str(), second.shape()), ("Done.", vec!["mcp_call".to_owned(), "message".to_owned()]), "{store}");
         assert_eq!(served.starts("echo").len(), 1);
         assert_eq!(second.items("mcp_call")[0]["arguments"], asked[0]["arguments"]);
         assert_eq!(server.number("SELECT count(*) FROM runs"), 2, "the repeated answer joined its run");
     }
+}
+
+/// Nothing tells whether a write that was about to start has started.
+#[tokio::test]
+async fn s_11_an_approved_write_that_a_kill_cut_waits_for_a_person_and_starts_once() {
+    let script = "
+rules:
+  - { when: { result: note }, reply: { text: Done. } }
+laps:
+  - { calls: [{ tool: write_note, arguments: { text: note } }] }
+";
+    let tools = [asks(json!("always"))];
+    let (server, served) = scripted_with(script, "").await;
+    let first = server.respond(Mode::Plain, ask_with("go", &tools)).await;
+    let mut server = server.restart(&[("WINDLASS_CRASH_AT", "effect.tool_start.before:1")]).await;
+    let approval = with(after(&first, json!([approve(&requests(&first)[0])]), &tools), json!({ "background": true }));
+    let request = server.authorized(Method::POST, "/v1/responses").header("idempotency-key", "answer").json(&approval);
+    let _ = server.try_send(request).await;
+    server.gone().await;
+    let server = server.restart(&[]).await;
+    let second = server.ask_with(Mode::Background, approval, &[("idempotency-key", "answer")]);
+    let held = held_call(&server, &second.id().await).await;
+    let path = format!("/v1/windlass/interrupts/{held}");
+    let shown = server.get(&path).await.ok();
+    assert_eq!((&shown["cause"], &shown["arguments"]), (&json!("unknown_outcome"), &json!({ "text": "note" })));
+    assert_eq!(served.starts("write_note").len(), 0);
+    server.post(&path, json!({ "action": "release" })).await.ok();
+    assert_eq!(second.made(&server).await.items("mcp_call")[0]["approval_request_id"], requests(&first)[0]["id"]);
+    assert_eq!(served.starts("write_note").len(), 1);
 }
