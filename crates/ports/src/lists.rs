@@ -10,7 +10,7 @@ pub const INSTRUCTION_BYTES_MAX: usize = 2_048;
 /// The newest instruction is looked for among this many items at the end of a box.
 pub const INSTRUCTION_ITEMS_MAX: usize = 16;
 
-/// The runs of one agent are counted up to this number.
+/// The number of an agent's newest runs among which the listed ones are counted.
 pub const RUNS_COUNTED_MAX: usize = 10_000;
 
 /// A question for one page of a tenant's runs.
@@ -68,7 +68,7 @@ pub struct ListedRun {
 pub struct AgentSummary {
     /// The name of the agent.
     pub name: AgentName,
-    /// Its listed runs, counted up to [`RUNS_COUNTED_MAX`].
+    /// Its listed runs, counted among its newest [`RUNS_COUNTED_MAX`].
     pub runs: u64,
     /// When the newest of these runs was accepted.
     pub last_run_at: Timestamp,

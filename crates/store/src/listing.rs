@@ -8,6 +8,9 @@ use crate::{
     rows::{Reads, Result, RunRow, missing_row},
 };
 
+/// The most runs of one head whose ids may be in another order than their ordinals.
+pub(crate) const RUNS_AT_ONCE_MAX: i64 = 64;
+
 /// One page of a tenant's runs. All reads about its rows are made before any of them may fail, so that a remote database can answer them in
 /// one batch.
 pub(crate) fn scan_runs<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, scan: &RunScan) -> Result<RunPage> {

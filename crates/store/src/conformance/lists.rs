@@ -80,6 +80,45 @@ pub async fn runs_are_listed_newest_first(store: Arc<dyn Full>) {
     assert!(ended.view.as_ref().unwrap().state.has_ended());
 }
 
+/// Runs of an agent's own head and runs that only take its settings are one list, and their agent is listed once.
+pub async fn both_kinds_of_runs_of_an_agent_are_one_list(store: Arc<dyn Full>) {
+    let (kit, clerk) = (Kit::new(&store), agent("clerk"));
+    let tenant = &clerk.tenant;
+    let mut all = Vec::new();
+    for n in 0..6 {
+        let turn = NewRun { agent_name: Some(clerk.agent.clone()), ..kit.new_run(&clerk, START.plus_ms(n)) };
+        let new = if n % 2 == 0 { turn } else { NewRun { now: START.plus_ms(n), ..named(&kit, "clerk") } };
+        let run = new.run;
+        store.enqueue(new).await.unwrap();
+        all.insert(0, run);
+    }
+    begin(&store, named(&kit, "scout")).await;
+    for limit in [1, 2, 3, 4, 100] {
+        assert_eq!(ids(&store, RunSet::Named("clerk".into()), limit).await, all, "{limit}");
+    }
+    let agents = store.agent_names(tenant, "", 10).await.unwrap();
+    let listed: Vec<(&str, u64, i64)> =
+        agents.iter().map(|agent| (agent.name.as_str(), agent.runs, agent.last_run_at.0 - START.0)).collect();
+    assert_eq!(listed, [("clerk", 6, 5), ("scout", 1, 0)]);
+    assert_eq!(store.agent_names(tenant, "", 1).await.unwrap(), agents[..1]);
+    assert_eq!(store.agent_names(tenant, "clerk", 1).await.unwrap(), agents[1..]);
+}
+
+/// Ids are drawn before runs are accepted, so that two runs of one head can have their ids in the other order.
+pub async fn runs_of_a_head_are_listed_by_their_ids(store: Arc<dyn Full>) {
+    let (kit, clerk) = (Kit::new(&store), agent("clerk"));
+    let turn = || NewRun { agent_name: Some(clerk.agent.clone()), ..kit.new_run(&clerk, START) };
+    let drawn = [turn(), turn(), turn(), turn()];
+    let mut all: Vec<RunId> = drawn.iter().map(|new| new.run).collect();
+    all.sort_by(|left, right| right.cmp(left));
+    for index in [1, 0, 3, 2] {
+        store.enqueue(drawn[index].clone()).await.unwrap();
+    }
+    for limit in [1, 2, 3, 10] {
+        assert_eq!(ids(&store, RunSet::Named("clerk".into()), limit).await, all, "{limit}");
+    }
+}
+
 /// A run that is queued behind another one counts as open until it is withdrawn.
 pub async fn queued_runs_are_listed_as_open(store: Arc<dyn Full>) {
     let (kit, clerk) = (Kit::new(&store), agent("clerk"));

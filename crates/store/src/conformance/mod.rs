@@ -171,6 +171,8 @@ macro_rules! conformance {
             manifests::tm_05_a_manifest_is_erased_with_the_last_run_that_has_it;
             manifests::tm_05_a_manifest_belongs_to_one_tenant;
             lists::runs_are_listed_newest_first;
+            lists::both_kinds_of_runs_of_an_agent_are_one_list;
+            lists::runs_of_a_head_are_listed_by_their_ids;
             lists::queued_runs_are_listed_as_open;
             lists::runs_that_are_not_stored_are_in_no_list;
             lists::agents_are_listed_by_name;

@@ -12,7 +12,10 @@ use super::{
     question::{Answer, Question},
     session::Session,
 };
-use crate::rows::{ListReads, Result, RunRow};
+use crate::{
+    listing::RUNS_AT_ONCE_MAX,
+    rows::{ListReads, Result, RunRow},
+};
 
 /// Greater than every id of a run.
 const NO_BOUND: [u8; 17] = [0xff; 17];
@@ -43,7 +46,7 @@ pub(super) async fn runs(session: &Session, kind: Vec<Question>) -> Answered {
             RunSet::Open => rows(session, &session.statements.unended_runs, &params, Columns::run).await?,
             RunSet::Named(name) => {
                 let name = Text(name.as_str());
-                let params: [&(dyn ToSql + Sync); 4] = [&whose, &below, &limit, &name];
+                let params: [&(dyn ToSql + Sync); 5] = [&whose, &below, &limit, &name, &RUNS_AT_ONCE_MAX];
                 rows(session, &session.statements.named_runs, &params, Columns::run).await?
             }
         };

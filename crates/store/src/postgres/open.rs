@@ -29,6 +29,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0012_headers.sql"),
     include_str!("../../migrations/postgres/0013_interrupts.sql"),
     include_str!("../../migrations/postgres/0014_children.sql"),
+    include_str!("../../migrations/postgres/0015_indexes.sql"),
 ];
 
 /// The oldest server version that has everything the statements use.

@@ -229,32 +229,49 @@ statements! {
     /// In the order of an index that begins with the tenant, so that no other index is scanned.
     listed_runs: concat!("SELECT ", run_columns!(), " FROM runs r WHERE NOT r.unlisted
         AND (r.tenant, r.run) < ($1, $2) AND (r.tenant, r.run) >= ($1, ''::bytea) ORDER BY r.tenant DESC, r.run DESC LIMIT $3");
-    named_runs: concat!("SELECT ", run_columns!(), " FROM runs r WHERE NOT r.unlisted AND r.agent_name IS NOT NULL
-        AND (r.tenant, r.agent_name, r.run) < ($1, $4, $2) AND (r.tenant, r.agent_name, r.run) >= ($1, $4, ''::bytea)
-        ORDER BY r.tenant DESC, r.agent_name DESC, r.run DESC LIMIT $3");
+    /// Ordinals and ids of one head have the same order but for runs that were accepted at the same moment. Reading some rows more keeps
+    /// such runs on one page.
+    named_runs: concat!("SELECT ", run_columns!(), " FROM (
+            (SELECT t.run FROM runs t WHERE NOT t.unlisted AND t.agent_name <> t.agent
+                AND (t.tenant, t.agent_name, t.run) < ($1, $4, $2) AND (t.tenant, t.agent_name, t.run) >= ($1, $4, ''::bytea)
+             ORDER BY t.tenant DESC, t.agent_name DESC, t.run DESC LIMIT $3)
+            UNION ALL
+            (SELECT w.run FROM runs w WHERE w.agent_name = $4 AND w.run < $2
+                AND (w.tenant, w.agent, w.ordinal) < ($1, $4, $5 + coalesce(
+                    (SELECT c.ordinal FROM runs c WHERE c.run = $2 AND c.tenant = $1 AND c.agent = $4), 1::bigint << 60))
+                AND (w.tenant, w.agent, w.ordinal) >= ($1, $4, 0)
+             ORDER BY w.tenant DESC, w.agent DESC, w.ordinal DESC LIMIT $3 + $5)
+        ) AS o CROSS JOIN LATERAL (SELECT * FROM runs t WHERE t.run = o.run LIMIT 1) AS r ORDER BY r.run DESC LIMIT $3");
     unended_runs: concat!("SELECT ", run_columns!(), " FROM (
-            (SELECT h.run FROM heads h WHERE h.run IS NOT NULL AND (h.tenant, h.run) < ($1, $2) AND (h.tenant, h.run) >= ($1, ''::bytea)
-             ORDER BY h.tenant DESC, h.run DESC LIMIT $3)
+            (SELECT h.run FROM heads h WHERE h.tenant = $1 AND h.run < $2 ORDER BY h.run DESC LIMIT $3)
             UNION ALL
             (SELECT w.run FROM runs w WHERE w.epoch IS NULL AND (w.tenant, w.run) < ($1, $2) AND (w.tenant, w.run) >= ($1, ''::bytea)
              ORDER BY w.tenant DESC, w.run DESC LIMIT $3)
         ) AS o CROSS JOIN LATERAL (SELECT * FROM runs t WHERE t.run = o.run LIMIT 1) AS r ORDER BY r.run DESC LIMIT $3");
-    /// Each name is looked up as the next one in the index: what lies between two names is not read.
-    agent_names: "WITH RECURSIVE names(name) AS (
-            (SELECT r.agent_name FROM runs r WHERE NOT r.unlisted AND r.agent_name IS NOT NULL AND r.tenant = $1 AND r.agent_name > $2
+    /// Each name of `runs_named` is looked up as the next one in the index: what lies between two names is not read.
+    agent_names: "WITH RECURSIVE others(name) AS (
+            (SELECT r.agent_name FROM runs r WHERE NOT r.unlisted AND r.agent_name <> r.agent AND r.tenant = $1 AND r.agent_name > $2
              ORDER BY r.tenant, r.agent_name, r.run LIMIT 1)
             UNION ALL
-            SELECT next.agent_name FROM names CROSS JOIN LATERAL (
+            SELECT next.agent_name FROM others CROSS JOIN LATERAL (
                 SELECT r.agent_name FROM runs r
-                WHERE NOT r.unlisted AND r.agent_name IS NOT NULL AND r.tenant = $1 AND r.agent_name > names.name
+                WHERE NOT r.unlisted AND r.agent_name <> r.agent AND r.tenant = $1 AND r.agent_name > others.name
                 ORDER BY r.tenant, r.agent_name, r.run LIMIT 1) AS next
-        ) SELECT n.name,
-            (SELECT count(*) FROM (SELECT 1 FROM runs r
-                WHERE NOT r.unlisted AND r.agent_name IS NOT NULL AND r.tenant = $1 AND r.agent_name = n.name LIMIT $4) AS counted),
-            (SELECT r.created_at FROM runs r WHERE NOT r.unlisted AND r.agent_name IS NOT NULL
-                AND (r.tenant, r.agent_name, r.run) >= ($1, n.name, ''::bytea) AND (r.tenant, r.agent_name) <= ($1, n.name)
-                ORDER BY r.tenant DESC, r.agent_name DESC, r.run DESC LIMIT 1)
-        FROM (SELECT name FROM names LIMIT $3) AS n";
+        ), names(name) AS (
+            (SELECT name FROM others LIMIT $3)
+            UNION
+            SELECT h.agent FROM heads h WHERE h.tenant = $1 AND h.agent > $2 AND h.agent !~ '^(run|conv)_[0-9a-fA-F]{32}$'
+        ), counted(name, runs, newest) AS (
+            SELECT n.name, own.runs + least(o.runs, $4), greatest(own.newest, o.newest) FROM names n
+            CROSS JOIN LATERAL (SELECT count(*) AS runs, max(t.created_at) AS newest FROM (
+                SELECT r.created_at FROM runs r WHERE NOT r.unlisted AND r.agent_name <> r.agent
+                    AND (r.tenant, r.agent_name, r.run) >= ($1, n.name, ''::bytea) AND (r.tenant, r.agent_name) <= ($1, n.name)
+                ORDER BY r.tenant DESC, r.agent_name DESC, r.run DESC LIMIT $4) AS t) AS own
+            CROSS JOIN LATERAL (SELECT count(*) AS runs, max(t.created_at) AS newest FROM (
+                SELECT r.created_at, r.unlisted FROM runs r WHERE (r.tenant, r.agent, r.ordinal) >= ($1, n.name, 0)
+                    AND (r.tenant, r.agent) <= ($1, n.name)
+                ORDER BY r.tenant DESC, r.agent DESC, r.ordinal DESC LIMIT $4) AS t WHERE NOT t.unlisted) AS o
+        ) SELECT name, least(runs, $4), newest FROM counted WHERE runs > 0 ORDER BY name LIMIT $3";
     instructions: each!(by!("text", "bytea"), "SELECT substring(t.content FROM 1 FOR 2048)
         FROM (SELECT b.item, b.position FROM box_rows b WHERE b.box = q.b AND b.position >= 0 ORDER BY b.position DESC LIMIT 16) AS p
         CROSS JOIN LATERAL (SELECT * FROM items i WHERE i.item = p.item LIMIT 1) AS t

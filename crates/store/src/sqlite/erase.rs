@@ -51,18 +51,8 @@ impl<P: Prepared> SqliteRows<P> {
                    WHERE run = ?1";
         self.change_one(sql, params![run, NO_MANIFEST], "a run that is erased")?;
         match &erasure.manifest {
-            Some(hash) => self.drop_manifest(&erasure.agent.tenant, hash),
+            Some(hash) => self.release_manifest(&erasure.agent.tenant, hash),
             None => Ok(()),
         }
-    }
-
-    /// Deletes a manifest that no run has.
-    fn drop_manifest(&mut self, tenant: &Tenant, hash: &[u8; 32]) -> Result<()> {
-        let sql = "DELETE FROM manifests WHERE tenant = ?1 AND hash = ?2
-                   AND NOT EXISTS (SELECT 1 FROM runs INDEXED BY runs_manifest WHERE tenant = ?1 AND manifest = ?2)";
-        if self.change(sql, params![tenant.as_str(), hash])? > 0 {
-            self.forget_manifest(tenant, hash);
-        }
-        Ok(())
     }
 }

@@ -25,14 +25,15 @@ const LOOKED_THROUGH: [(&str, &[&str]); 3] = [
     ("SELECT item, tenant = ?1 FROM items WHERE item > ?2 ORDER BY item LIMIT ?3", &["DELETE FROM items WHERE item = ?1"]),
 ];
 
-/// The tables whose rows are deleted with each run.
-const OF_RUN: [&str; 7] = [
+/// What is changed and deleted with each run.
+const OF_RUN: [&str; 8] = [
     "DELETE FROM stretches WHERE run = ?1",
     "DELETE FROM calls WHERE run = ?1",
     "DELETE FROM interrupts WHERE run = ?1",
     "DELETE FROM inbox INDEXED BY inbox_run WHERE run = ?1",
     "DELETE FROM answers WHERE run = ?1",
     "DELETE FROM usage_uncounted WHERE run = ?1",
+    "UPDATE manifests SET runs = runs - 1 WHERE (tenant, hash) = (SELECT tenant, manifest FROM runs WHERE run = ?1)",
     "DELETE FROM runs WHERE run = ?1",
 ];
 
@@ -69,7 +70,7 @@ impl<P: Prepared> SqliteRows<P> {
     }
 
     fn erase_runs_of(&mut self, tenant: &Tenant, from: &TenantCursor, limit: usize) -> Result<TenantErasure> {
-        let sql = "SELECT run FROM runs INDEXED BY runs_manifest WHERE tenant = ?1 LIMIT ?2";
+        let sql = "SELECT run FROM runs INDEXED BY runs_ordinal WHERE tenant = ?1 LIMIT ?2";
         let runs = self.all(sql, params![tenant.as_str(), as_limit(limit)], |row| id(row, 0, RunId::from_slice))?;
         for run in &runs {
             self.delete_deltas(*run)?;

@@ -11,7 +11,10 @@ use super::{
     reads::{brief_columns, run, run_columns},
     statements::SqliteRows,
 };
-use crate::rows::{ListReads, Result, RunRow};
+use crate::{
+    listing::RUNS_AT_ONCE_MAX,
+    rows::{ListReads, Result, RunRow},
+};
 
 /// Greater than every id of a run.
 const NO_BOUND: [u8; 17] = [0xff; 17];
@@ -30,13 +33,22 @@ impl<P: Prepared> ListReads for SqliteRows<P> {
                 self.all(sql, params![tenant, below, limit], run)
             }
             RunSet::Named(name) => {
+                // Ordinals and ids of one head have the same order but for runs that were accepted at the same moment. Reading some rows
+                // more keeps such runs on one page.
                 let sql = concat!(
                     "SELECT ",
                     run_columns!(),
-                    " FROM runs INDEXED BY runs_named WHERE tenant = ?1 AND agent_name = ?4 AND run < ?2 AND unlisted = 0
-                      ORDER BY run DESC LIMIT ?3"
+                    " FROM runs WHERE run IN (
+                        SELECT run FROM (SELECT run FROM runs INDEXED BY runs_named WHERE tenant = ?1 AND agent_name = ?4
+                                         AND agent_name <> agent AND unlisted = 0 AND run < ?2 ORDER BY run DESC LIMIT ?3)
+                        UNION ALL
+                        SELECT run FROM (SELECT run FROM runs INDEXED BY runs_ordinal
+                                         WHERE tenant = ?1 AND agent = ?4 AND agent_name = ?4 AND run < ?2 AND ordinal < ?5 + coalesce(
+                                            (SELECT ordinal FROM runs WHERE run = ?2 AND tenant = ?1 AND agent = ?4), 1 << 60)
+                                         ORDER BY ordinal DESC LIMIT ?3 + ?5)
+                      ) ORDER BY run DESC LIMIT ?3"
                 );
-                self.all(sql, params![tenant, below, limit, name.as_str()], run)
+                self.all(sql, params![tenant, below, limit, name.as_str(), RUNS_AT_ONCE_MAX], run)
             }
             RunSet::Open => {
                 let sql = concat!(
@@ -56,20 +68,32 @@ impl<P: Prepared> ListReads for SqliteRows<P> {
     }
 
     fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Result<Vec<AgentSummary>> {
-        // Each name is looked up as the next one in the index: what lies between two names is not read.
-        let sql = "WITH RECURSIVE names (name) AS (
+        // Each name of `runs_named` is looked up as the next one in the index: what lies between two names is not read.
+        let sql = "WITH RECURSIVE others (name) AS (
                        SELECT min(agent_name) FROM runs INDEXED BY runs_named
-                       WHERE tenant = ?1 AND agent_name > ?2 AND agent_name IS NOT NULL AND unlisted = 0
+                       WHERE tenant = ?1 AND agent_name > ?2 AND agent_name <> agent AND unlisted = 0
                        UNION ALL
                        SELECT (SELECT min(agent_name) FROM runs INDEXED BY runs_named
-                               WHERE tenant = ?1 AND agent_name > name AND agent_name IS NOT NULL AND unlisted = 0)
-                       FROM names WHERE name IS NOT NULL LIMIT ?3)
-                   SELECT name,
-                       (SELECT count(*) FROM (SELECT 1 FROM runs INDEXED BY runs_named
-                           WHERE tenant = ?1 AND agent_name = name AND unlisted = 0 LIMIT ?4)),
-                       (SELECT created_at FROM runs INDEXED BY runs_named
-                           WHERE tenant = ?1 AND agent_name = name AND unlisted = 0 ORDER BY run DESC LIMIT 1)
-                   FROM names WHERE name IS NOT NULL";
+                               WHERE tenant = ?1 AND agent_name > name AND agent_name <> agent AND unlisted = 0)
+                       FROM others WHERE name IS NOT NULL LIMIT ?3),
+                   names (name) AS (
+                       SELECT name FROM others WHERE name IS NOT NULL
+                       UNION
+                       SELECT agent FROM heads INDEXED BY heads_named WHERE tenant = ?1 AND agent > ?2 AND named = 1),
+                   counted (name, runs, newest) AS (
+                       SELECT name,
+                           (SELECT count(*) FROM (SELECT 1 FROM runs INDEXED BY runs_named
+                               WHERE tenant = ?1 AND agent_name = name AND agent_name <> agent AND unlisted = 0 LIMIT ?4)) +
+                           (SELECT count(*) FROM (SELECT unlisted FROM runs INDEXED BY runs_ordinal
+                               WHERE tenant = ?1 AND agent = name ORDER BY ordinal DESC LIMIT ?4) WHERE unlisted = 0),
+                           (SELECT max(created_at) FROM (
+                               SELECT * FROM (SELECT created_at FROM runs INDEXED BY runs_named
+                                   WHERE tenant = ?1 AND agent_name = name AND agent_name <> agent AND unlisted = 0 ORDER BY run DESC LIMIT 1)
+                               UNION ALL
+                               SELECT * FROM (SELECT created_at FROM (SELECT created_at, unlisted FROM runs INDEXED BY runs_ordinal
+                                   WHERE tenant = ?1 AND agent = name ORDER BY ordinal DESC LIMIT ?4) WHERE unlisted = 0 LIMIT 1)))
+                       FROM names ORDER BY name)
+                   SELECT name, min(runs, ?4), newest FROM counted WHERE runs > 0 LIMIT ?3";
         let read = |row: &Row<'_>| {
             Ok(AgentSummary { name: variant(row, 0, |text| Some(text.into()))?, runs: count(row, 1)?, last_run_at: time(row, 2)? })
         };

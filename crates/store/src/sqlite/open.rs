@@ -36,6 +36,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0012_headers.sql"),
     include_str!("../../migrations/0013_interrupts.sql"),
     include_str!("../../migrations/0014_children.sql"),
+    include_str!("../../migrations/0015_indexes.sql"),
 ];
 
 /// The writer's page cache. Pages that are not in it are in the cache of the operating system, so that a larger one would only hold them

@@ -36,6 +36,8 @@ pub(super) struct SqliteRows<P = Connection> {
     known: BTreeSet<(Tenant, [u8; 32])>,
     /// Tenants and hashes whose manifest is in the open transaction.
     staged: Vec<(Tenant, [u8; 32])>,
+    /// What the open transaction adds to the numbers of runs that manifests have, as for `opened`.
+    pinned: BTreeMap<(Tenant, [u8; 32]), i64>,
     /// What the open transaction adds to the counts of open runs. Every run changes its tenant's count twice, so a group writes the sum.
     opened: BTreeMap<Tenant, i32>,
     /// The index of the deltas.
@@ -46,8 +48,18 @@ pub(super) struct SqliteRows<P = Connection> {
 
 impl<P: Prepared> SqliteRows<P> {
     pub(super) fn new(prepared: P, node: NodeId, manifests: Manifests, index: Option<Index>) -> Self {
-        let (known, staged, opened) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
-        SqliteRows { prepared, node, manifests, known, staged, opened, deltas: Deltas::new(index), truncation: Truncation::default() }
+        let (known, staged, pinned, opened) = (BTreeSet::new(), Vec::new(), BTreeMap::new(), BTreeMap::new());
+        SqliteRows {
+            prepared,
+            node,
+            manifests,
+            known,
+            staged,
+            pinned,
+            opened,
+            deltas: Deltas::new(index),
+            truncation: Truncation::default(),
+        }
     }
 
     pub(super) fn begin(&self) -> rusqlite::Result<()> {
@@ -72,6 +84,9 @@ impl<P: Prepared> SqliteRows<P> {
         for (tenant, change) in self.opened.iter().filter(|(_, change)| **change != 0) {
             self.change(count, params![tenant.as_str(), change])?;
         }
+        for (tenant, hash) in self.pinned.keys() {
+            self.count_runs_of(tenant, hash)?;
+        }
         self.sweep_deltas()?;
         self.deltas.withdraw();
         self.change("COMMIT", [])?;
@@ -80,6 +95,7 @@ impl<P: Prepared> SqliteRows<P> {
             self.known.clear();
         }
         self.known.extend(self.staged.drain(..));
+        self.pinned.clear();
         self.opened.clear();
         self.deltas.commit();
         Ok(())
@@ -103,6 +119,7 @@ impl<P: Prepared> SqliteRows<P> {
     /// Rolls the transaction back, if SQLite has not done so itself.
     pub(super) fn roll_back(&mut self) {
         self.staged.clear();
+        self.pinned.clear();
         self.opened.clear();
         self.deltas.roll_back();
         self.prepared.clear_bindings();
@@ -172,6 +189,29 @@ impl<P: Prepared> SqliteRows<P> {
             self.staged.push(key);
         }
         is_new
+    }
+
+    /// Counts a run that has a manifest.
+    pub(super) fn pin_manifest(&mut self, tenant: &Tenant, hash: [u8; 32]) {
+        *self.pinned.entry((tenant.clone(), hash)).or_default() += 1;
+    }
+
+    /// Counts that a run has a manifest no longer. The manifest is deleted with its last run.
+    pub(super) fn release_manifest(&mut self, tenant: &Tenant, hash: &[u8; 32]) -> Result<()> {
+        *self.pinned.entry((tenant.clone(), *hash)).or_default() -= 1;
+        self.count_runs_of(tenant, hash)?;
+        self.pinned.remove(&(tenant.clone(), *hash));
+        if self.change("DELETE FROM manifests WHERE tenant = ?1 AND hash = ?2 AND runs <= 0", params![tenant.as_str(), hash])? > 0 {
+            self.forget_manifest(tenant, hash);
+        }
+        Ok(())
+    }
+
+    /// Writes what the open transaction adds to the number of runs of a manifest.
+    fn count_runs_of(&self, tenant: &Tenant, hash: &[u8; 32]) -> Result<()> {
+        let change = self.pinned.get(&(tenant.clone(), *hash)).copied().unwrap_or(0);
+        self.change("UPDATE manifests SET runs = runs + ?3 WHERE tenant = ?1 AND hash = ?2", params![tenant.as_str(), hash, change])
+            .map(drop)
     }
 
     /// Records that a manifest may be deleted, so that a run that needs it stores it again. This also holds after a rollback.

@@ -1,7 +1,7 @@
 //! The statements that change rows.
 
 use rusqlite::params;
-use windlass_kernel::{AgentKey, AgentName, BoxId, CallNumber, Epoch, ItemId, NewItem, RunId, Tenant, Timestamp};
+use windlass_kernel::{AgentIdentity, AgentKey, AgentName, BoxId, CallNumber, Epoch, ItemId, NewItem, RunId, Tenant, Timestamp};
 use windlass_ports::{Guard, MessageId, NodeId, PinnedManifest, codec};
 
 use super::{columns::int, prepared::Prepared, statements::SqliteRows};
@@ -14,8 +14,8 @@ use crate::{
 impl<P: Prepared> Rows for SqliteRows<P> {
     fn insert_head(&mut self, agent: &AgentKey, head: &HeadRow) -> Result<()> {
         let sql = "INSERT INTO heads (tenant, agent, status, epoch, seq, run, owner, waiting, deadline, wake_at, pending, queued, runs,
-                                      local, quarantined, held)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+                                      local, quarantined, held, named)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
         let params = params![
             agent.tenant.as_str(),
             agent.agent.as_str(),
@@ -33,6 +33,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
             head.local,
             head.quarantined,
             head.held,
+            matches!(agent.agent.identity(), AgentIdentity::Named(_)),
         ];
         self.change(sql, params).map(drop)
     }
@@ -142,7 +143,9 @@ impl<P: Prepared> Rows for SqliteRows<P> {
             run.brief.agent_name.as_ref().map(AgentName::as_str),
             run.unlisted,
         ];
-        self.change(sql, params).map(drop)
+        self.change(sql, params)?;
+        self.pin_manifest(&run.brief.agent.tenant, run.manifest);
+        Ok(())
     }
 
     fn update_run(&mut self, change: &RunChange) -> Result<()> {

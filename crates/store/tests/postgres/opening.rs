@@ -23,7 +23,7 @@ async fn a_database_of_a_newer_version_is_refused_untouched() {
     drop(node(&database).await);
     database.client().await.batch_execute("INSERT INTO schema_version (version) VALUES (99)").await.unwrap();
     let refused = PostgresStore::open(&database.url, StoreOptions::default()).await;
-    assert!(matches!(refused, Err(PostgresOpenError::Newer { found: 99, known: 14 })), "{:?}", refused.err());
+    assert!(matches!(refused, Err(PostgresOpenError::Newer { found: 99, known: 15 })), "{:?}", refused.err());
     assert!(matches!(PostgresViews::open(&database.url).await, Err(PostgresOpenError::Newer { .. })));
     assert_eq!(count(&database, "SELECT count(*) FROM nodes").await, 1, "no second server was noted");
 }
@@ -63,9 +63,11 @@ async fn tm_20_keys_that_do_not_open_the_canary_of_a_shared_database_are_refused
     assert_eq!(count(&database, "SELECT count(*) FROM seal_canary").await, 1);
 }
 
-/// Undoes migration 14, except for the words that it added.
-const NO_CHILDREN: &str =
-    "DROP INDEX runs_children; ALTER TABLE runs DROP COLUMN parent, DROP COLUMN parent_agent, DROP COLUMN parent_call;
+/// Undoes migrations 15 and 14, except for the words that 14 added.
+const NO_CHILDREN: &str = "DROP INDEX heads_named; CREATE INDEX heads_active ON heads (tenant, run) WHERE run IS NOT NULL;
+                           DROP INDEX runs_named;
+                           CREATE INDEX runs_named ON runs (tenant, agent_name, run) WHERE agent_name IS NOT NULL AND NOT unlisted;
+                           DROP INDEX runs_children; ALTER TABLE runs DROP COLUMN parent, DROP COLUMN parent_agent, DROP COLUMN parent_call;
                            DROP INDEX inbox_run; ALTER TABLE inbox DROP COLUMN retry, DROP COLUMN below;
                            CREATE UNIQUE INDEX inbox_run ON inbox (run, call, kind); ALTER TABLE calls DROP COLUMN retry;";
 

@@ -66,8 +66,11 @@ fn tm_21_a_database_keeps_its_own_secret_for_ids() {
     assert_ne!(key(&one), [0; 32]);
 }
 
-/// Undoes migration 14. The tables that it rebuilds are rebuilt from any later form.
-const NO_CHILDREN: &str = "DROP INDEX runs_children; ALTER TABLE runs DROP COLUMN parent; ALTER TABLE runs DROP COLUMN parent_agent;
+/// Undoes migrations 15 and 14. The tables that 14 rebuilds are rebuilt from any later form.
+const NO_CHILDREN: &str = "DROP INDEX heads_named; ALTER TABLE heads DROP COLUMN named; ALTER TABLE manifests DROP COLUMN runs;
+                           CREATE INDEX runs_manifest ON runs (tenant, manifest);
+                           DROP INDEX runs_named; CREATE INDEX runs_named ON runs (tenant, agent_name, run) WHERE unlisted = 0;
+                           DROP INDEX runs_children; ALTER TABLE runs DROP COLUMN parent; ALTER TABLE runs DROP COLUMN parent_agent;
                            ALTER TABLE runs DROP COLUMN parent_call;";
 
 #[tokio::test]
@@ -194,7 +197,7 @@ fn a_newer_schema_is_refused_and_nothing_is_touched() {
     };
     let (bytes, beside) = (fs::read(&path).unwrap(), files());
     let refused = SqliteStore::open(&path, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 14 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 15 })));
     assert_eq!(fs::read(&path).unwrap(), bytes);
     assert_eq!(files(), beside);
 }
@@ -211,7 +214,7 @@ fn a_newer_schema_in_a_log_of_a_crash_is_refused_too() {
     fs::copy(folder.path().join("first.db-wal"), folder.path().join("copy.db-wal")).unwrap();
     let bytes = fs::read(&copy).unwrap();
     let refused = SqliteStore::open(&copy, StoreOptions::default());
-    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 14 })));
+    assert!(matches!(refused, Err(OpenError::Newer { found: 77, known: 15 })));
     assert_eq!(fs::read(&copy).unwrap(), bytes);
 }
 
