@@ -85,15 +85,19 @@ fn start(
         remote: None,
         strict: None,
         untrusted: false,
+        agent: None,
     };
     let long = windlass_engine::AgentSpec {
         policy: PolicyName::Respond,
         model: None,
         instructions: None,
         tools: vec!["job".into()],
-        budgets: Budgets { iterations, calls: None, tokens: None, wall_ms: None },
+        budgets: Budgets { iterations, calls: None, tokens: None, wall_ms: None, children: None },
         budgets_park: false,
         serial: false,
+        description: None,
+        parameters: None,
+        levels: 1,
         tenants: windlass_ports::Tenants::All,
     };
     Engine::start(Parts {

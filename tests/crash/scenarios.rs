@@ -1,4 +1,4 @@
-//! What happens around the server while it dies: eleven small scenarios which together pass every point that can be reached.
+//! What happens around the server while it dies: twelve small scenarios which together pass every point that can be reached.
 //!
 //! The steps of a scenario are sequential, so the n-th passage of a point is always the same moment.
 
@@ -40,6 +40,8 @@ agents:
   owner_2: { tools: [] }
   owner_3: { tools: [] }
   host: { tools: [lookup] }
+  asker: { tools: [agent/teller] }
+  teller: { tools: [] }
   lost_1: { tools: [slow_a] }
   lost_2: { tools: [slow_a] }
   lost_3: { tools: [slow_a] }
@@ -84,6 +86,14 @@ rules:
     reply: { calls: [ { tool: charge, arguments: { cents: 100 } } ] }
   - when: { input: buy, iteration: 2 }
     reply: { text: bought }
+  - when: { input: ask thrice, iteration: 4 }
+    reply: { text: asked }
+  - when: { input: ask thrice }
+    reply: { calls: [ { tool: agent__teller, arguments: { input: tell me } } ] }
+  - when: { input: tell me }
+    reply: { text: answered, delay_ms: 300 }
+  - when: { input: ask in vain }
+    reply: { calls: [ { tool: agent__teller, arguments: { input: think for long } } ] }
   - when: { input: insist }
     reply: { text: at last, fail: { code: 429, retry_after_ms: 20, times: 3 } }
 ";
@@ -114,7 +124,7 @@ pub struct Scenario {
 }
 
 /// All scenarios.
-pub const ALL: [Scenario; 11] = [
+pub const ALL: [Scenario; 12] = [
     Scenario {
         name: "laps",
         passes: &[
@@ -173,6 +183,13 @@ pub const ALL: [Scenario; 11] = [
         delivers: &[("retried", "at last")],
         is_second_start: false,
         play: |world| Box::pin(retry(world)),
+    },
+    Scenario {
+        name: "tree",
+        passes: &[("commit.begin_child", 4), ("effect.child_start", 4), ("commit.end", 4), ("commit.stop", 2)],
+        delivers: &[("asked", "asked"), ("stopped tree", "stopped: enough")],
+        is_second_start: false,
+        play: |world| Box::pin(tree(world)),
     },
     Scenario {
         name: "owners",
@@ -326,6 +343,19 @@ async fn hold(world: &mut World) {
 async fn retry(world: &mut World) {
     let run = world.enqueue("retried", "stubborn", "insist").await;
     world.ended(&run).await;
+}
+
+/// One run asks another agent three times; another one is stopped while the agent that it asked thinks.
+async fn tree(world: &mut World) {
+    let asked = world.enqueue("asked", "asker", "ask thrice").await;
+    world.ended(&asked).await;
+    let stopped = world.enqueue("stopped tree", "asker", "ask in vain").await;
+    let path = format!("/v1/windlass/runs/{stopped}/children");
+    let is = |state: &'static str| move |page: &Value| (page["children"][0]["state"] == state).then_some(());
+    world.wait("the child thinks", &path, is("thinking")).await;
+    world.stop("asker", &stopped).await;
+    world.ended(&stopped).await;
+    world.wait("the child is stopped", &path, is("ended")).await;
 }
 
 /// Three runs have model calls in progress when their owner is killed.

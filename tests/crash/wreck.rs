@@ -86,6 +86,16 @@ pub fn rows(database: &Database) -> Vec<String> {
          (SELECT count(*) FROM runs r WHERE r.tenant = h.tenant AND r.agent = h.agent AND r.status = 'queued')",
         "S4: a head counts its queued runs wrongly",
     );
+    refuse(
+        "SELECT hex(c.run) FROM runs c JOIN runs p ON p.run = c.parent WHERE p.status = 'ended' AND c.status <> 'ended'
+         AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.run = c.run AND i.kind = 'stop')",
+        "S15: a child outlives its parent without a stop",
+    );
+    refuse(
+        "SELECT hex(c.run) FROM runs c WHERE c.parent IS NOT NULL AND c.status = 'ended'
+         AND NOT EXISTS (SELECT 1 FROM inbox i WHERE i.run = c.parent AND i.call = c.parent_call AND i.kind = 'tool_result')",
+        "S15: a child has ended, and its parent has no result",
+    );
     // A dying client can't damage the files of PostgreSQL.
     if database.store() == Store::Sqlite {
         refuse("SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'", "the database is damaged");

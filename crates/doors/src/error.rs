@@ -165,6 +165,7 @@ impl From<EngineError> for ApiError {
                 Self::new(StatusCode::BAD_REQUEST, "raised_too_little", message).details(serde_json::json!({ "limit_min": limit_min }))
             }
             EngineError::AlreadyApproved => Self::conflict("already_approved", message),
+            EngineError::ParentGone => Self::conflict("parent_gone", message),
             EngineError::CallHeld => Self::conflict("call_held", message),
             EngineError::NotQuarantined => Self::conflict("not_quarantined", message),
             EngineError::EpochAhead => Self::conflict("epoch_ahead", message),

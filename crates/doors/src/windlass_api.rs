@@ -25,6 +25,7 @@ pub(crate) fn routes() -> Router<DoorState> {
         .route("/v1/windlass/runs/{run}", get(runs::run))
         .route("/v1/windlass/runs/{run}/journal", get(runs::journal))
         .route("/v1/windlass/runs/{run}/calls", get(runs::calls))
+        .route("/v1/windlass/runs/{run}/children", get(lists::children))
         .route("/v1/windlass/items/{item}", get(content::item))
         .route("/v1/windlass/boxes", post(content::pack))
         .route("/v1/windlass/boxes/{box}", get(content::open_box))

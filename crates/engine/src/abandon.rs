@@ -1,7 +1,7 @@
 //! Abandons an unreadable run. A worker cannot do it, because it would have to load the run.
 
-use windlass_kernel::{ItemKind, content};
-use windlass_ports::{Abandoned, GivenUp, MessageKind, NewMessage};
+use windlass_kernel::{ItemId, ItemKind, content};
+use windlass_ports::{Abandoned, GivenUp, MessageKind, NewMessage, child_head};
 
 use crate::{
     api::{Abandon, EngineError},
@@ -33,8 +33,11 @@ impl Engine {
                 reason: None,
                 key: key.clone(),
             },
+            result: ItemId(inner.ids.fresh()),
+            children: self.children_of(&agent.tenant, run).await?,
             now: inner.clock.now(),
         };
+        let children = given_up.children.clone();
         let outcome = inner.store.abandon(agent.clone(), given_up).await?;
         let Abandoned::Done { next_leased } = outcome else {
             // The same decision may have arrived twice at once.
@@ -44,6 +47,7 @@ impl Engine {
         tracing::warn!(%tenant, agent = %agent.agent, %run, node, "the run was abandoned: its stored state cannot be read");
         inner.stream_buffers.remove(run);
         inner.notify_watchers(&agent, true);
+        children.iter().for_each(|child| inner.wake_relative(&child_head(tenant, *child)));
         if next_leased && !inner.wake_worker(&agent) {
             inner.ring(&agent);
         }

@@ -287,6 +287,9 @@ pub enum EngineError {
     /// The memory for runs that are not stored is full.
     #[error("no memory is left for what is not to be stored; send it again later, or let it be stored")]
     MemoryFull,
+    /// A child run was to be started for a call that is not open any more.
+    #[error("the run that asked for this one does not wait for it any more")]
+    ParentGone,
     /// The call waits for a person's approval and was never started.
     #[error("this call waits for a person's approval and must not be run yet; its result is not taken")]
     CallHeld,

@@ -60,6 +60,13 @@ impl Inner {
         self.ring_elsewhere(|| Ring::Agent(agent.clone()));
     }
 
+    /// Has the worker of another run of the same tree check its inbox, wherever that worker is. If the doorbell is lost, the sweep finds
+    /// the message.
+    pub fn wake_relative(self: &Arc<Self>, agent: &AgentKey) {
+        self.wake_worker(agent);
+        self.notify_watchers(agent, false);
+    }
+
     /// Wakes the followers of an agent after streamed text was stored. The outbox has nothing new.
     pub fn notify_readers(&self, agent: &AgentKey) {
         self.agent_news.notify(agent);

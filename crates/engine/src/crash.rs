@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use windlass_ports::{Abandoned, CommitKind, Found, Query, ReaderRecord, Store, StoreError, Verb, Written};
 
 /// The kinds of effects that have a point before and after them.
-const EFFECTS: [&str; 4] = ["model_call", "tool_start", "publish", "ring"];
+const EFFECTS: [&str; 5] = ["model_call", "tool_start", "child_start", "publish", "ring"];
 
 /// Called at every point with `commit` or `effect`, the kind, and `before` or `after`.
 type Watcher = dyn Fn(&str, &str, &str) + Send + Sync;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use windlass_kernel::{
-    CallNumber, CallUpdate, Event, Input, InterruptUpdate, ItemId, ItemKind, Manifest, Moment, NewItem, OpenCall, Run, RunId, Timestamp,
-    Transition, step,
+    CallNumber, CallUpdate, ChildReport, Event, Input, InterruptUpdate, ItemId, ItemKind, Manifest, Moment, NewItem, OpenCall, Run, RunId,
+    Timestamp, Transition, step,
 };
 use windlass_ports::{CallChange, CallStatus, Commit, CommitKind, Ids, MessageId, NewCall, NewMessage, NodeId, StateWrite};
 
@@ -19,6 +19,10 @@ pub(crate) struct Draft {
     pub messages: Vec<NewMessage>,
     pub consumed: Vec<MessageId>,
     pub raise_epoch: bool,
+    /// Child runs that nothing waits for any more.
+    pub stops: Vec<RunId>,
+    /// The result for the parent, if the run is a child run that has ended.
+    pub report: Option<ChildReport>,
     /// Whether streamed text is in an item now, or was discarded.
     pub clears_deltas: bool,
     kind: Option<CommitKind>,
@@ -37,6 +41,8 @@ impl Draft {
             messages: Vec::new(),
             consumed: Vec::new(),
             raise_epoch: false,
+            stops: Vec::new(),
+            report: None,
             clears_deltas: false,
             kind: None,
         }
@@ -64,6 +70,8 @@ impl Draft {
         self.events.extend(transition.events);
         self.items.extend(transition.items);
         self.appended.extend(transition.appended);
+        self.stops.extend(transition.stops);
+        self.report = transition.report.or(self.report.take());
         self.run = transition.run;
     }
 
@@ -106,6 +114,8 @@ impl Draft {
             consumed: self.consumed,
             clears_deltas: self.clears_deltas,
             follows,
+            stops: self.stops,
+            report: self.report,
             now,
         }
     }
@@ -117,7 +127,7 @@ const STATE_EVERY: u32 = 8;
 /// Between two iterations the journal is sufficient. The state is stored from time to time, so that few events have to be folded; storing
 /// it with every commit would rewrite the same row each time.
 fn state_write(kind: CommitKind, run: &Run) -> StateWrite {
-    let is_iteration_boundary = matches!(kind, CommitKind::Suspend | CommitKind::Resume);
+    let is_iteration_boundary = matches!(kind, CommitKind::Suspend | CommitKind::Resume | CommitKind::BeginChild);
     if is_iteration_boundary && !run.iteration.is_multiple_of(STATE_EVERY) { StateWrite::WithRow } else { StateWrite::Always }
 }
 
@@ -184,6 +194,7 @@ fn kind_of(events: &[Event]) -> CommitKind {
             Event::IterationStarted { .. } | Event::Compacted { .. } => CommitKind::Resume,
             Event::Reported { status: windlass_kernel::TaskStatus::Timeout, .. } => CommitKind::Timeout,
             Event::Reported { .. } => CommitKind::Report,
+            Event::ChildBegun { .. } => CommitKind::BeginChild,
             Event::AttemptFailed { .. } | Event::Compacting { .. } => CommitKind::Retry,
             Event::Accepted { .. }
             | Event::ActionStarted { .. }
@@ -207,7 +218,7 @@ fn strongest(a: Option<CommitKind>, b: CommitKind) -> Option<CommitKind> {
         CommitKind::Timeout => 4,
         CommitKind::Resume => 3,
         CommitKind::Suspend => 2,
-        CommitKind::Report | CommitKind::Retry | CommitKind::Cut | CommitKind::Quiet | CommitKind::Announce => 1,
+        CommitKind::Report | CommitKind::BeginChild | CommitKind::Retry | CommitKind::Cut | CommitKind::Quiet | CommitKind::Announce => 1,
         CommitKind::Note | CommitKind::Enqueue | CommitKind::Erase | CommitKind::Claim | CommitKind::Renew | CommitKind::Release => 0,
         CommitKind::Quarantine | CommitKind::Abandon | CommitKind::Refuse | CommitKind::Pack | CommitKind::Converse => 0,
     };

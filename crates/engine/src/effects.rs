@@ -267,7 +267,7 @@ enum Runner<'a> {
     Executor(&'a Arc<dyn Executor>),
 }
 
-async fn read_call(inner: &Inner, tenant: &Tenant, key: CallKey) -> Result<Bytes, String> {
+pub(crate) async fn read_call(inner: &Inner, tenant: &Tenant, key: CallKey) -> Result<Bytes, String> {
     let unreadable = |error: StoreError| error.to_string();
     let rows = inner.views.calls(tenant, key.run, key.call, 1).await.map_err(unreadable)?;
     let row = rows.into_iter().find(|row| row.call == key.call).ok_or("the call is not in the store")?;

@@ -187,6 +187,7 @@ impl Engine {
             erase_ms: None,
             takes: None,
             follows: None,
+            child_of: None,
             conversation: None,
             request: None,
             at: self.now(),
@@ -228,6 +229,7 @@ impl Engine {
             erase_ms: None,
             takes: None,
             follows: None,
+            child_of: None,
             conversation: None,
             request: None,
             at: self.now(),
@@ -425,6 +427,11 @@ impl Engine {
     /// An id that no run has yet.
     pub fn fresh_run(&self) -> RunId {
         RunId(self.inner.ids.fresh())
+    }
+
+    /// The engine whose state this is.
+    pub(crate) fn of(inner: Arc<Inner>) -> Self {
+        Engine { inner }
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {

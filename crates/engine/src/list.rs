@@ -85,6 +85,8 @@ pub enum WaitKind {
     ToolCall,
     /// For calls that a worker claims and reports.
     ExternalCall,
+    /// For child runs.
+    Child,
     /// For a person: a rule demands approval of a call.
     Approval,
     /// For a person: it is unknown whether a write took effect.
@@ -118,6 +120,7 @@ impl WaitKind {
             WaitKind::ModelRetry => "model_retry",
             WaitKind::ToolCall => "tool_call",
             WaitKind::ExternalCall => "external_call",
+            WaitKind::Child => "child",
             WaitKind::Approval => "approval",
             WaitKind::UnknownOutcome => "unknown_outcome",
             WaitKind::Budget => "budget",
@@ -148,6 +151,8 @@ pub struct RunFilter {
     pub state: Option<RunState>,
     /// The run's agent has this name.
     pub agent: Option<AgentName>,
+    /// The run is a child run of this one.
+    pub parent: Option<RunId>,
     /// The run has ended with this status.
     pub outcome: Option<TaskStatus>,
     /// The run was accepted at this time or later.
@@ -187,10 +192,11 @@ pub struct RunList {
 impl Engine {
     /// The runs of a tenant that match a filter, newest first.
     pub async fn list_runs(&self, tenant: &Tenant, filter: &RunFilter) -> Result<RunList, StoreError> {
-        let set = match (&filter.agent, filter.state) {
-            (Some(agent), _) => RunSet::Named(agent.clone()),
-            (None, Some(RunState::Queued | RunState::Thinking | RunState::Waiting | RunState::Parked)) => RunSet::Open,
-            (None, Some(RunState::Ended) | None) => RunSet::All,
+        let set = match (filter.parent, &filter.agent, filter.state) {
+            (Some(parent), ..) => RunSet::Children(parent),
+            (None, Some(agent), _) => RunSet::Named(agent.clone()),
+            (None, None, Some(RunState::Queued | RunState::Thinking | RunState::Waiting | RunState::Parked)) => RunSet::Open,
+            (None, None, Some(RunState::Ended) | None) => RunSet::All,
         };
         let mut below = lesser(filter.after, filter.until.map(|until| first_id_at(until.plus_ms(CLOCK_SKEW_MS))));
         let (mut found, mut read) = (Vec::new(), 0);
@@ -287,11 +293,19 @@ impl RunFilter {
             && self.outcome.is_none_or(|wanted| outcome == Some(wanted))
             && self.since.is_none_or(|since| run.created_at >= since)
             && self.until.is_none_or(|until| run.created_at < until)
+            && self.agent.as_ref().is_none_or(|agent| run.agent_name.as_ref() == Some(agent))
+            // The set of the children has those, too, that are in no list.
+            && (self.parent.is_none() || !run.view.as_ref().is_some_and(|view| view.unlisted))
     }
 
     /// Whether the filter may exclude runs of the set that is read.
     fn is_narrow(&self) -> bool {
-        self.state.is_some() || self.outcome.is_some() || self.text.is_some() || self.since.is_some() || self.until.is_some()
+        (self.parent.is_some() && self.agent.is_some())
+            || self.state.is_some()
+            || self.outcome.is_some()
+            || self.text.is_some()
+            || self.since.is_some()
+            || self.until.is_some()
     }
 }
 
@@ -314,11 +328,13 @@ fn wait_of(view: &RunView, now: Timestamp) -> Option<Wait> {
             let parked = of(&|call| view.state.call_hold(call.call).is_some_and(|open| Some(open.cause) == held));
             let external = of(&|call| is_open(call, Route::External));
             let own = of(&|call| is_open(call, Route::InProcess));
-            match (parked, external, own) {
-                (Some(tools), _, _) => wait(held.map_or(WaitKind::UnknownOutcome, WaitKind::of), Some(tools), until),
-                (None, Some(tools), _) => wait(WaitKind::ExternalCall, Some(tools), until),
-                (None, None, Some(tools)) => wait(WaitKind::ToolCall, Some(tools), until),
-                (None, None, None) => None,
+            let children = of(&|call| is_open(call, Route::Child));
+            match (parked, external, own, children) {
+                (Some(tools), ..) => wait(held.map_or(WaitKind::UnknownOutcome, WaitKind::of), Some(tools), until),
+                (None, Some(tools), ..) => wait(WaitKind::ExternalCall, Some(tools), until),
+                (None, None, Some(tools), _) => wait(WaitKind::ToolCall, Some(tools), until),
+                (None, None, None, Some(tools)) => wait(WaitKind::Child, Some(tools), until),
+                (None, None, None, None) => None,
             }
         }
         Phase::Thinking { .. } | Phase::Accepted | Phase::Ended { .. } => None,
@@ -343,7 +359,7 @@ fn tools<'a>(calls: impl Iterator<Item = &'a OpenCall>) -> Option<String> {
 fn began(kind: WaitKind, entries: &[JournalEntry]) -> Option<Timestamp> {
     let begins = |event: &Event| match kind {
         WaitKind::ModelRetry => matches!(event, Event::AttemptFailed { .. }),
-        WaitKind::ToolCall | WaitKind::ExternalCall => {
+        WaitKind::ToolCall | WaitKind::ExternalCall | WaitKind::Child => {
             matches!(event, Event::Replied { .. } | Event::CallsInherited { .. } | Event::ActionStarted { .. })
         }
         WaitKind::UnknownOutcome => matches!(event, Event::Interrupted(_) | Event::CallParked { .. }),

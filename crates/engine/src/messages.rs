@@ -67,6 +67,7 @@ impl Projection<'_> {
             Event::Parked { reason } => self.state(HeadStatus::Suspended, json!({ "activity": "awaiting_tool_result", "parked": reason })),
             Event::Ended { status, .. } => self.ended(*status),
             Event::Leased
+            | Event::ChildBegun { .. }
             | Event::Cut { .. }
             | Event::Reasoned { .. }
             | Event::Compacting { .. }

@@ -37,6 +37,7 @@ impl Engine {
                 strict: None,
                 untrusted: matches!(server.source, ServerSource::Declared { .. }),
                 remote: Some(Remote { server: server.label.clone(), name: tool.name }),
+                agent: None,
             }
         };
         Ok(offered.map(spec).collect())

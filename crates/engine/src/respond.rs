@@ -131,6 +131,7 @@ impl Engine {
             erase_ms: request.erase_ms,
             takes,
             follows,
+            child_of: None,
             conversation: request.conversation,
             request: request.request,
             at: inner.clock.now(),
@@ -150,8 +151,12 @@ impl Engine {
         enqueued(id, outcome).map(|taken| Responded { run: taken.run, agent, begun: Some(begun) })
     }
 
-    /// Erases the content of a run that has ended: its input and its output.
+    /// Erases the content of a run that has ended: its input and its output. Its children go first, so that a repeated request finds what
+    /// an interrupted one has left.
     pub async fn erase(&self, tenant: &Tenant, run: RunId) -> Result<(), EngineError> {
+        for child in self.children_of(tenant, run).await? {
+            Box::pin(self.erase(tenant, child)).await?;
+        }
         Ok(self.inner().store.erase(tenant.clone(), run).await?)
     }
 

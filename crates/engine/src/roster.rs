@@ -5,12 +5,17 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use serde_json::Value;
 use windlass_kernel::{
-    AgentKey, AgentName, Budgets, Compaction, Gate, Manifest, PolicyName, ResultField, Route, Tenant, ToolName, ToolServer, ToolSpec,
+    AgentKey, AgentName, Budgets, Compaction, EffectClass, Gate, Manifest, PolicyName, ResultField, Route, Tenant, ToolName, ToolServer,
+    ToolSpec,
 };
 use windlass_ports::{Executor, Models, OfferedTool, PinnedManifest, Tenants, codec};
 
 use crate::{api::EngineError, settings::Settings};
+
+/// The names of tools that are agents begin with this.
+const AGENT_TOOL: &str = "agent/";
 
 /// Manifests that are cached, one per agent. Beyond it a manifest is made for every request.
 const READY_MAX: usize = 1024;
@@ -32,6 +37,12 @@ pub struct AgentSpec {
     pub budgets_park: bool,
     /// Whether its responses run one after the other, under its own head.
     pub serial: bool,
+    /// What models read about the agent if they may ask it.
+    pub description: Option<String>,
+    /// JSON Schema of the arguments with which models ask it. `None` for a text.
+    pub parameters: Option<Value>,
+    /// How many levels of child runs there may be below its runs.
+    pub levels: u32,
     /// The tenants that may use it.
     pub tenants: Tenants,
 }
@@ -196,8 +207,39 @@ impl AgentCatalog {
         Ok(manifest)
     }
 
-    /// The tool of that name, in process or external, if the tenant may use it.
+    /// The tool that starts a run of the agent with this name (`agent/NAME`), if the tenant may use that agent.
+    fn agent_tool(&self, tenant: &Tenant, name: &str) -> Option<ToolSpec> {
+        let agent = AgentName::from(name);
+        let spec = self.agent(tenant, &agent)?;
+        let text = || format!("Asks the agent {name}, which works on its own and gives its result back.");
+        let input = || {
+            serde_json::json!({
+                "type": "object", "properties": { "input": { "type": "string", "description": "what the agent is to do, with all that it has to know" } },
+                "required": ["input"], "additionalProperties": false
+            })
+        };
+        Some(ToolSpec {
+            name: agent_tool_name(name),
+            description: spec.description.clone().unwrap_or_else(text),
+            parameters: spec.parameters.clone().unwrap_or_else(input),
+            route: Route::Child,
+            // Starting it again finds the run that the first start made.
+            effect: EffectClass::Idempotent,
+            after_execution: windlass_kernel::AfterExecution::Suspend,
+            // The run waits as long as the child takes.
+            deadline_ms: u64::MAX,
+            remote: None,
+            strict: None,
+            untrusted: false,
+            agent: Some(agent),
+        })
+    }
+
+    /// The tool of that name, in process or external, or the agent, if the tenant may use it.
     pub(crate) fn tool(&self, tenant: &Tenant, name: &ToolName, settings: &Settings) -> Option<ToolSpec> {
+        if let Some(agent) = name.as_str().strip_prefix(AGENT_TOOL) {
+            return self.agent_tool(tenant, agent);
+        }
         if self.tools.contains_key(name) {
             return self.external_tool(tenant, name).cloned();
         }
@@ -213,6 +255,7 @@ impl AgentCatalog {
             remote: None,
             strict: None,
             untrusted: false,
+            agent: None,
         })
     }
 
@@ -239,7 +282,8 @@ impl AgentCatalog {
             tools.extend(offered);
             servers.push(server);
         }
-        let default_budgets = Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None };
+        let default_budgets = Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None, children: None };
+        let levels = levels(spec, &mut tools);
         // An agent has no setting for compaction. It is on where the operator has configured the context size of the model.
         let compaction = if models.context(tenant, &model).is_some() { Compaction::Auto } else { Compaction::Off };
         Ok(Manifest {
@@ -250,6 +294,7 @@ impl AgentCatalog {
             result_fields: options.result_fields,
             compaction,
             budgets_park: spec.is_some_and(|spec| spec.budgets_park),
+            levels,
             gates: self.gates.clone(),
             ..Manifest::plain(model, spec.map_or(default_budgets, |spec| spec.budgets))
         })
@@ -258,4 +303,20 @@ impl AgentCatalog {
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<AgentKey, Arc<PinnedManifest>>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The name by which models call the agent. Providers take letters, digits, `_` and `-` only.
+pub fn agent_tool_name(agent: &str) -> ToolName {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    ToolName::from(format!("agent__{}", agent.chars().map(plain).collect::<String>()).as_str())
+}
+
+/// The levels of child runs that a run may have. A run that may have none has no agents among its tools, and a run without such tools needs
+/// no levels.
+pub fn levels(spec: Option<&AgentSpec>, tools: &mut Vec<ToolSpec>) -> u32 {
+    let allowed = spec.map_or(1, |spec| spec.levels);
+    if allowed == 0 {
+        tools.retain(|tool| tool.route != Route::Child);
+    }
+    if tools.iter().any(|tool| tool.route == Route::Child) { allowed } else { 0 }
 }

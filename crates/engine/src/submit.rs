@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use windlass_kernel::{
-    AgentIdentity, AgentKey, AgentName, BoxId, BoxRange, Event, Input, NewItem, Opening, Origin, RunId, Tenant, Timestamp, apply,
+    AgentIdentity, AgentKey, AgentName, BoxId, BoxRange, Event, Input, NewItem, Opening, Origin, ParentCall, RunId, Tenant, Timestamp,
+    apply,
 };
 use windlass_ports::{Enqueued as StoreEnqueued, InConversation, Lineage, MessageKind, NewBox, NewRun, PinnedManifest, RequestHash};
 
@@ -36,6 +37,8 @@ pub(crate) struct NewTurn {
     pub takes: Option<RunId>,
     /// The run that it continues, if that one waited for its client.
     pub follows: Option<RunId>,
+    /// The call that it answers, if it is a child run.
+    pub child_of: Option<ParentCall>,
     /// The conversation of the run.
     pub conversation: Option<InConversation>,
     /// The create request that starts it, if a repetition of that request may join it.
@@ -108,6 +111,7 @@ impl Engine {
             context: BoxRange { id: context.id, length: context.items.len() as u32 },
             output: BoxRange { id: output, length: 0 },
             caller: lineage.caller,
+            parent: new.child_of.map(Box::new),
         };
         let state = apply(None, &accepted).expect("every journal begins with `accepted`");
         let mut draft = Draft::new(&state);
@@ -152,6 +156,7 @@ pub(crate) fn enqueued(run: RunId, outcome: StoreEnqueued) -> Result<Enqueued, E
         StoreEnqueued::AgentFull => Err(EngineError::AgentFull),
         StoreEnqueued::TenantFull => Err(EngineError::TenantFull),
         StoreEnqueued::MemoryFull => Err(EngineError::MemoryFull),
+        StoreEnqueued::ParentGone => Err(EngineError::ParentGone),
         StoreEnqueued::UnknownBox => Err(EngineError::UnknownBox),
         StoreEnqueued::AlreadyInherited { by } => Err(EngineError::AlreadyInherited(by)),
     }

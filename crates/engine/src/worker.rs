@@ -9,6 +9,7 @@ mod catch_up;
 mod interrupt_answer;
 mod observe;
 mod pending_message;
+mod relatives;
 mod resolve;
 
 use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
@@ -27,6 +28,7 @@ use crate::{
 };
 use active_run::ActiveRun;
 use pending_message::{PendingMessage, Reply};
+use relatives::relatives;
 
 /// The number of messages that one commit may include.
 const BATCH_MAX: usize = 64;
@@ -122,7 +124,8 @@ impl Worker {
                 | WorkerMessage::Heartbeat(..)
                 | WorkerMessage::Reasoned(_)
                 | WorkerMessage::ModelDone(_)
-                | WorkerMessage::ToolDone(_)) => {
+                | WorkerMessage::ToolDone(_)
+                | WorkerMessage::ChildStarted(_)) => {
                     pending.push(PendingMessage::new(other));
                 }
             }
@@ -208,6 +211,7 @@ impl Worker {
                 self.active.replace(active);
                 if let Some(enter) = &entered {
                     self.observe(enter, *epoch);
+                    relatives(&self.agent.tenant, enter).iter().for_each(|relative| self.inner.wake_relative(relative));
                 }
                 self.notify_services(claimable);
                 self.notify_watchers(rests);
@@ -269,7 +273,9 @@ impl Worker {
                 message.resolve(Reply::Committed(row));
             }
             // A result that arrived before the run was suspended waits in the inbox, and the next run waits for its worker.
-            again = committed.next_leased || (committed.pending > 0 && makes_calls);
+            // The same holds for a stop of the parent, which must not wait until the run suspends.
+            let has_stop = self.active.run().is_some_and(|run| run.state.parent.is_some());
+            again = committed.next_leased || (committed.pending > 0 && (makes_calls || has_stop));
         }
         pending.retain(|message| !message.is_resolved());
         self.active.clear_completed();
@@ -300,6 +306,7 @@ impl Worker {
             Err(error @ (StoreError::Fenced | StoreError::Corrupt(_))) => return Err(error),
         };
         let rests = comes_to_rest(&commit);
+        let relatives = relatives(&self.agent.tenant, &commit);
         self.observe(&commit, committed.epoch);
         let publication = self.records_for_followers(&commit);
         match commit.clears_deltas {
@@ -317,6 +324,7 @@ impl Worker {
         }
         self.notify_services(claimable);
         self.notify_watchers(rests);
+        relatives.iter().for_each(|relative| self.inner.wake_relative(relative));
         if committed.next_leased {
             self.inner.pass_on(&self.agent);
         }

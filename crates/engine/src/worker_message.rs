@@ -29,6 +29,8 @@ pub(crate) enum WorkerMessage {
     ModelDone(Box<ModelDone>),
     /// A tool call of this process has ended.
     ToolDone(Box<ToolDone>),
+    /// A child run is on record, or can't be started.
+    ChildStarted(Box<ChildStarted>),
 }
 
 /// Reasoning of a model call that continues.
@@ -70,6 +72,19 @@ impl ToolDone {
             Err(EffectError::ReplayMismatch | EffectError::NotStarted) => None,
         }
     }
+}
+
+/// The outcome of starting a child run.
+pub(crate) struct ChildStarted {
+    pub run: RunId,
+    pub call: CallNumber,
+    pub outcome: Result<(), EffectError<Refused>>,
+}
+
+/// Why a child run was not started, for the model that asked for it.
+pub(crate) struct Refused {
+    pub code: &'static str,
+    pub message: String,
 }
 
 /// Why an effect has no result.

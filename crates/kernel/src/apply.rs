@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    budget::{RaisedLimits, Usage},
+    budget::{Below, RaisedLimits, Usage},
     event::{EndReason, Event, TaskStatus},
     facts::ReplyFacts,
     ids::{CallNumber, ItemId, Timestamp},
@@ -66,9 +66,14 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             count(run, *usage, *lost);
             make_calls(run, *items, calls);
         }
-        Event::Reported { call, status, item, after } => {
+        Event::ChildBegun { call } => {
+            run.takeovers = 0;
+            set_progress(run, *call, Progress::Begun);
+        }
+        Event::Reported { call, status, item, after, below } => {
             run.takeovers = 0;
             run.tainted |= run.call(*call).is_some_and(|call| call.untrusted);
+            below.iter().for_each(|below| count_below(run, **below));
             set_progress(run, *call, Progress::Received { item: *item, status: *status, after: *after });
             // A result that arrives after all answers the question what became of the call.
             run.interrupts.retain(|interrupt| interrupt.call != Some(*call));
@@ -108,12 +113,19 @@ fn start_action(run: &mut Run, at: Timestamp, call: &OpenCall) {
     run.iteration = 1;
     run.started_at.get_or_insert(at);
     run.calls_used += 1;
+    run.children_used += u32::from(call.child.is_some());
     run.phase = Phase::Waiting { calls: vec![call.clone()] };
 }
 
 fn count(run: &mut Run, usage: Usage, lost: u64) {
     run.usage.add(usage);
     run.lost = run.lost.saturating_add(lost);
+}
+
+/// A child run has ended: what its tree used counts here, and so does what it read.
+fn count_below(run: &mut Run, used: Below) {
+    run.below.add(used);
+    run.tainted |= used.tainted;
 }
 
 /// Another attempt of the iteration's model call is owed.
@@ -136,6 +148,7 @@ fn end(run: &mut Run, status: TaskStatus, reason: EndReason) {
 fn make_calls(run: &mut Run, items: u32, calls: &[OpenCall]) {
     run.output.length += items;
     run.calls_used += calls.len() as u32;
+    run.children_used += calls.iter().filter(|call| call.child.is_some()).count() as u32;
     run.phase = Phase::Waiting { calls: calls.to_vec() };
 }
 
@@ -192,7 +205,7 @@ pub fn fold<'a>(events: impl IntoIterator<Item = &'a Event>) -> Option<Run> {
 }
 
 fn begin(event: &Event) -> Option<Run> {
-    let Event::Accepted { origin, context, output, caller } = event else {
+    let Event::Accepted { origin, context, output, caller, parent } = event else {
         return None;
     };
     Some(Run {
@@ -213,7 +226,10 @@ fn begin(event: &Event) -> Option<Run> {
         compacted_in: 0,
         interrupts: Vec::new(),
         raised: RaisedLimits::default(),
-        tainted: false,
+        tainted: parent.as_ref().is_some_and(|parent| parent.tainted),
+        parent: parent.as_deref().cloned(),
+        children_used: 0,
+        below: Below::default(),
     })
 }
 

@@ -18,6 +18,9 @@ pub struct Budgets {
     /// Milliseconds since the first iteration started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wall_ms: Option<u64>,
+    /// Child runs, with those that they start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub children: Option<u32>,
 }
 
 /// Tokens of one model call.
@@ -87,6 +90,60 @@ impl Spent {
     }
 }
 
+/// What the ended runs below a run used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Below {
+    /// Tokens as providers reported them.
+    #[serde(default, skip_serializing_if = "Usage::is_zero")]
+    pub usage: Usage,
+    /// An estimate of tokens that providers did not report.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost: u64,
+    /// Tool calls.
+    #[serde(default, skip_serializing_if = "is_none_used")]
+    pub calls: u32,
+    /// Child runs.
+    #[serde(default, skip_serializing_if = "is_none_used")]
+    pub children: u32,
+    /// Whether one of them read results of untrusted tools.
+    #[serde(default, skip_serializing_if = "crate::run::is_false")]
+    pub tainted: bool,
+}
+
+fn is_none_used(n: &u32) -> bool {
+    *n == 0
+}
+
+impl Below {
+    /// Whether nothing was used, which stored records leave out.
+    pub fn is_empty(&self) -> bool {
+        *self == Below::default()
+    }
+
+    /// Adds what another run used.
+    pub fn add(&mut self, other: Below) {
+        self.usage.add(other.usage);
+        self.lost = self.lost.saturating_add(other.lost);
+        self.calls = self.calls.saturating_add(other.calls);
+        self.children = self.children.saturating_add(other.children);
+        self.tainted |= other.tainted;
+    }
+
+    /// Tokens in and out together, with the estimated ones.
+    pub fn tokens(&self) -> u64 {
+        self.usage.total().saturating_add(self.lost)
+    }
+}
+
+/// Calls that are about to be made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// All calls.
+    pub calls: usize,
+    /// Those that start child runs.
+    pub children: usize,
+}
+
 /// A limit that continuing would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Breach {
@@ -111,6 +168,8 @@ pub enum BudgetKind {
     Tokens,
     /// Wall time in milliseconds.
     WallMs,
+    /// Child runs.
+    Children,
 }
 
 impl BudgetKind {
@@ -121,6 +180,7 @@ impl BudgetKind {
             BudgetKind::Calls => "calls",
             BudgetKind::Tokens => "tokens",
             BudgetKind::WallMs => "wall_ms",
+            BudgetKind::Children => "children",
         }
     }
 }
@@ -148,6 +208,8 @@ pub struct RaisedLimits {
     tokens: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wall_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    children: Option<u32>,
     /// How long the run waited for higher limits.
     #[serde(default, skip_serializing_if = "is_zero")]
     waited_ms: u64,
@@ -167,6 +229,7 @@ impl RaisedLimits {
             BudgetKind::Calls => self.calls = Some(small),
             BudgetKind::Tokens => self.tokens = Some(raised.limit),
             BudgetKind::WallMs => self.wall_ms = Some(raised.limit),
+            BudgetKind::Children => self.children = Some(small),
         }
         self.waited_ms = self.waited_ms.saturating_add(raised.waited_ms);
     }
@@ -180,6 +243,41 @@ pub fn limits(run: &Run, budgets: &Budgets) -> Budgets {
         calls: raised.calls.or(budgets.calls),
         tokens: raised.tokens.or(budgets.tokens),
         wall_ms: raised.wall_ms.or(budgets.wall_ms),
+        children: raised.children.or(budgets.children),
+    }
+}
+
+/// The share of a run's budgets for each of `children` runs that it starts together. A run that waits for its children uses nothing itself,
+/// so that they may have all that is left. `None` is no limit; iterations are counted by each run for itself.
+pub fn share(run: &Run, budgets: &Budgets, children: u32, now: Timestamp) -> Budgets {
+    let limits = limits(run, budgets);
+    let each = u64::from(children.max(1));
+    let small = |limit: Option<u32>, used: u32| limit.map(|limit| limit.saturating_sub(used) / children.max(1));
+    Budgets {
+        iterations: u32::MAX,
+        calls: small(limits.calls, run.calls_used.saturating_add(run.below.calls)),
+        tokens: limits.tokens.map(|limit| limit.saturating_sub(run.tokens()) / each),
+        wall_ms: wall_end(run, budgets).map(|end| end.0.saturating_sub(now.0).max(0).unsigned_abs()),
+        children: small(limits.children, run.children_used.saturating_add(run.below.children)),
+    }
+}
+
+impl Budgets {
+    /// The smaller of each two limits.
+    pub fn within(self, other: Budgets) -> Budgets {
+        fn smaller<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+            match (one, other) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            }
+        }
+        Budgets {
+            iterations: self.iterations.min(other.iterations),
+            calls: smaller(self.calls, other.calls),
+            tokens: smaller(self.tokens, other.tokens),
+            wall_ms: smaller(self.wall_ms, other.wall_ms),
+            children: smaller(self.children, other.children),
+        }
     }
 }
 
@@ -204,14 +302,17 @@ pub fn before_attempt(run: &Run, budgets: &Budgets, starts_at: Timestamp) -> Opt
     used_up(run, &limits(run, budgets), run.tokens(), starts_at)
 }
 
-/// The budget that starting `wanted` calls would exceed, with the `reply` tokens of the reply that asks for them included.
-pub fn before_calls(run: &Run, budgets: &Budgets, reply: u64, wanted: usize, now: Timestamp) -> Option<Breach> {
+/// The budget that starting the `wanted` calls would exceed, with the `reply` tokens of the reply that asks for them included.
+pub fn before_calls(run: &Run, budgets: &Budgets, reply: u64, wanted: Wanted, now: Timestamp) -> Option<Breach> {
     let budgets = &limits(run, budgets);
-    let observed = u64::from(run.calls_used).saturating_add(wanted as u64);
-    match budgets.calls {
-        Some(limit) if observed > u64::from(limit) => Some(Breach { kind: BudgetKind::Calls, limit: limit.into(), observed }),
-        Some(_) | None => used_up(run, budgets, run.tokens().saturating_add(reply), now),
-    }
+    let passes = |kind, limit: Option<u32>, used: u32, below: u32, wanted: usize| {
+        let observed = u64::from(used).saturating_add(below.into()).saturating_add(wanted as u64);
+        let limit = u64::from(limit?);
+        (observed > limit).then_some(Breach { kind, limit, observed })
+    };
+    passes(BudgetKind::Calls, budgets.calls, run.calls_used, run.below.calls, wanted.calls)
+        .or_else(|| passes(BudgetKind::Children, budgets.children, run.children_used, run.below.children, wanted.children))
+        .or_else(|| used_up(run, budgets, run.tokens().saturating_add(reply), now))
 }
 
 fn used_up(run: &Run, budgets: &Budgets, tokens: u64, now: Timestamp) -> Option<Breach> {

@@ -293,6 +293,27 @@ pub fn result(call: CallNumber, status: TaskStatus, result: &RawValue) -> Bytes 
     encode(&CallResult { call, status, result })
 }
 
+/// Encodes the result of a child run from its encoded deliverable: its text, or its fields as they are.
+pub fn child_result(call: CallNumber, status: TaskStatus, deliverable: &[u8]) -> Bytes {
+    let text = match serde_json::from_slice(deliverable) {
+        Ok(Deliverable::Text(text) | Deliverable::Summary(text)) => text,
+        Ok(Deliverable::Fields(_)) | Err(_) => {
+            let fields: Option<&RawValue> = serde_json::from_slice(deliverable).ok();
+            return match fields {
+                Some(fields) => result(call, status, fields),
+                None => refusal(call, TaskStatus::Failed, "unreadable_result", "the result of the agent cannot be read"),
+            };
+        }
+    };
+    #[derive(Serialize)]
+    struct TextResult {
+        call: CallNumber,
+        status: TaskStatus,
+        result: String,
+    }
+    encode(&TextResult { call, status, result: text })
+}
+
 /// Encodes an error result that the engine itself gives, for the model to read.
 pub fn refusal(number: CallNumber, status: TaskStatus, code: &str, message: &str) -> Bytes {
     #[derive(Serialize)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    budget::{Breach, BudgetKind, RaisedBudget, Usage, is_zero},
+    budget::{Below, Breach, BudgetKind, RaisedBudget, Usage, is_zero},
     chunks::ChunkLengths,
     facts::{CallerSpan, ReplyFacts},
     failure::{FailureCause, FailureCode},
@@ -13,7 +13,7 @@ use crate::{
     input::Finish,
     interrupt::{Interrupt, Verdict},
     manifest::AfterExecution,
-    run::{BoxRange, OpenCall, Origin, ParkReason, Purpose, is_false},
+    run::{BoxRange, OpenCall, Origin, ParentCall, ParkReason, Purpose, is_false},
 };
 
 /// An entry of the journal. The state of a run is the fold of its events.
@@ -31,6 +31,9 @@ pub enum Event {
         /// The trace span of the request, if it named one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         caller: Option<CallerSpan>,
+        /// The call of another run that this run answers, if it is a child run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parent: Option<Box<ParentCall>>,
     },
     /// A worker entered the run, which is now the active run of its head.
     Leased,
@@ -170,6 +173,14 @@ pub enum Event {
         /// What follows the result.
         #[serde(default, skip_serializing_if = "AfterExecution::is_suspend")]
         after: AfterExecution,
+        /// What the child run and the runs below it used, if it is the result of one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        below: Option<Box<Below>>,
+    },
+    /// The child run that a call starts is on record.
+    ChildBegun {
+        /// The call.
+        call: CallNumber,
     },
     /// The lease of the tool service that had claimed the call ended without a result. The call can be claimed again.
     LeaseEnded {
@@ -287,6 +298,7 @@ impl Event {
             Event::Compacted { .. } => "compacted",
             Event::Replied { .. } => "replied",
             Event::Reported { .. } => "reported",
+            Event::ChildBegun { .. } => "child_begun",
             Event::LeaseEnded { .. } => "lease_ended",
             Event::Interrupted(_) => "interrupted",
             Event::Approved { .. } => "approved",
@@ -412,6 +424,8 @@ pub enum InputKind {
     Answer,
     /// The deadline of an interrupt passed.
     InterruptTimeout,
+    /// A child run is on record.
+    ChildBegun,
 }
 
 /// Why an input changed nothing.

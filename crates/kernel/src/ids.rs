@@ -214,6 +214,9 @@ impl FromStr for CallKey {
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
+    /// The highest timestamp, which no clock reaches.
+    pub const NEVER: Timestamp = Timestamp(i64::MAX);
+
     /// The time `ms` milliseconds later. It stops at the highest timestamp.
     pub fn plus_ms(self, ms: u64) -> Self {
         Timestamp(self.0.saturating_add_unsigned(ms))

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    budget::{Spent, Usage},
+    budget::{Below, Spent, Usage},
     chunks::ChunkLengths,
     content::{ClientApproval, Reasoning},
     event::{InputKind, TaskStatus},
@@ -35,6 +35,8 @@ pub enum Input {
     AttemptFailed(Failure),
     /// A call has a result, or its deadline passed without one.
     Reported(Report),
+    /// The child run that the call starts is on record.
+    ChildBegun(CallNumber),
     /// The lease of the tool service that had claimed the call ended without a result.
     LeaseEnded(CallNumber),
     /// An attempt did not repeat the text that an earlier attempt had streamed. The streamed text stays, and the model continues in another
@@ -80,6 +82,7 @@ impl Input {
             Input::Reported(Report { cause: ReportCause::Tool, .. }) => InputKind::ToolResult,
             Input::Reported(Report { cause: ReportCause::Deadline, .. }) => InputKind::Timeout,
             Input::LeaseEnded(_) => InputKind::LeaseEnded,
+            Input::ChildBegun(_) => InputKind::ChildBegun,
             Input::Cut { .. } => InputKind::Cut,
             Input::Heartbeat => InputKind::Heartbeat,
             Input::Stopped { .. } => InputKind::Stop,
@@ -94,7 +97,7 @@ impl Input {
     pub fn call(&self) -> Option<CallNumber> {
         match self {
             Input::Reported(report) => Some(report.call),
-            Input::LeaseEnded(call) => Some(*call),
+            Input::LeaseEnded(call) | Input::ChildBegun(call) => Some(*call),
             Input::Entered(_)
             | Input::Reasoned { .. }
             | Input::Replied(_)
@@ -254,6 +257,8 @@ pub struct Report {
     pub item: ItemId,
     /// What follows, if the report says. Otherwise the tool's declaration decides.
     pub after: Option<AfterExecution>,
+    /// What the child run used, if it is the result of one.
+    pub below: Option<Below>,
 }
 
 /// Where a report comes from.

@@ -56,7 +56,7 @@ impl PassedBudget {
     /// The lowest limit with which the run can continue.
     pub fn limit_min(&self) -> u64 {
         match self.breach.kind {
-            BudgetKind::Iterations | BudgetKind::Calls => self.breach.observed,
+            BudgetKind::Iterations | BudgetKind::Calls | BudgetKind::Children => self.breach.observed,
             BudgetKind::Tokens | BudgetKind::WallMs => self.breach.observed.saturating_add(1),
         }
     }

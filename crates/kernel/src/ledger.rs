@@ -18,6 +18,8 @@ pub enum CallStatus {
     Started,
     /// The call waits for a tool service to claim it.
     Waiting,
+    /// The child run that the call starts is on record.
+    Begun,
     /// A tool service holds the call. Only the store sets this status.
     Claimed,
     /// The result is stored.
@@ -37,6 +39,7 @@ impl CallStatus {
     pub const ALL: &'static [CallStatus] = &[
         CallStatus::Started,
         CallStatus::Waiting,
+        CallStatus::Begun,
         CallStatus::Claimed,
         CallStatus::Received,
         CallStatus::Applied,
@@ -50,6 +53,7 @@ impl CallStatus {
         match self {
             CallStatus::Started => "started",
             CallStatus::Waiting => "waiting",
+            CallStatus::Begun => "begun",
             CallStatus::Claimed => "claimed",
             CallStatus::Received => "received",
             CallStatus::Applied => "applied",
@@ -67,7 +71,8 @@ impl CallStatus {
     /// The status of a call that was just made or released.
     pub fn fresh(route: Route) -> Self {
         match route {
-            Route::InProcess => CallStatus::Started,
+            // A child call is never `waiting`: it would be claimed.
+            Route::InProcess | Route::Child => CallStatus::Started,
             Route::External | Route::Client => CallStatus::Waiting,
         }
     }
@@ -154,6 +159,7 @@ pub fn interrupt_updates(before: &Run, event: &Event) -> Vec<InterruptUpdate> {
         | Event::Compacting { .. }
         | Event::Compacted { .. }
         | Event::Replied { .. }
+        | Event::ChildBegun { .. }
         | Event::LeaseEnded { .. }
         | Event::CallParked { .. }
         | Event::CallReleased { .. }
@@ -171,6 +177,7 @@ pub fn call_updates(before: &Run, event: &Event) -> Vec<(CallNumber, CallUpdate)
         Event::Replied { calls, .. } | Event::CallsInherited { calls, .. } => made(before.iteration, calls),
         Event::ActionStarted { call, .. } => made(1, std::slice::from_ref(call)),
         Event::Reported { call, status, item, .. } => vec![moved(*call, arrived(*status), Some(*item))],
+        Event::ChildBegun { call } => vec![moved(*call, CallStatus::Begun, None)],
         Event::LeaseEnded { call } => vec![moved(*call, CallStatus::Waiting, None)],
         Event::Edited { call, item, .. } => {
             vec![(*call, CallUpdate::Moved { status: CallStatus::Parked, result: None, deadline: None, item: Some(*item) })]
@@ -228,8 +235,12 @@ fn restarted(run: &Run) -> Vec<(CallNumber, CallUpdate)> {
 }
 
 fn released(run: &Run, call: CallNumber, deadline: Timestamp) -> (CallNumber, CallUpdate) {
-    let route = run.call(call).map_or(Route::External, |call| call.route);
-    (call, CallUpdate::Moved { status: CallStatus::fresh(route), result: None, deadline: Some(deadline), item: None })
+    let open = run.call(call);
+    let status = match open.map(|call| call.progress) {
+        Some(Progress::Begun) => CallStatus::Begun,
+        Some(Progress::Open | Progress::Received { .. }) | None => CallStatus::fresh(open.map_or(Route::External, |call| call.route)),
+    };
+    (call, CallUpdate::Moved { status, result: None, deadline: Some(deadline), item: None })
 }
 
 /// The last change of a call: its result is applied, or it is given up.
@@ -237,7 +248,7 @@ fn settled(call: &OpenCall) -> (CallNumber, CallUpdate) {
     let status = match call.progress {
         Progress::Received { status: TaskStatus::Timeout, .. } => CallStatus::Expired,
         Progress::Received { .. } => CallStatus::Applied,
-        Progress::Open => CallStatus::Dropped,
+        Progress::Open | Progress::Begun => CallStatus::Dropped,
     };
     moved(call.call, status, None)
 }
@@ -270,6 +281,7 @@ mod tests {
             effect,
             after: AfterExecution::Suspend,
             untrusted: false,
+            child: None,
             deadline: Timestamp(9),
             progress: Progress::Open,
         }
@@ -278,7 +290,7 @@ mod tests {
     /// A run with a started read and write, a waiting read, and a read that has its result.
     fn run() -> Run {
         let range = BoxRange { id: BoxId(uuid::Uuid::nil()), length: 0 };
-        let accepted = Event::Accepted { origin: Origin::Turn, context: range, output: range, caller: None };
+        let accepted = Event::Accepted { origin: Origin::Turn, context: range, output: range, caller: None, parent: None };
         let calls = vec![
             call(1, Route::InProcess, EffectClass::Read),
             call(2, Route::InProcess, EffectClass::Write),
@@ -287,7 +299,7 @@ mod tests {
         ];
         let made = Event::CallsInherited { at: Timestamp(1), calls, tainted: false };
         let item = ItemId(uuid::Uuid::nil());
-        let reported = Event::Reported { call: CallNumber(4), status: Success, item, after: AfterExecution::Suspend };
+        let reported = Event::Reported { call: CallNumber(4), status: Success, item, after: AfterExecution::Suspend, below: None };
         fold([&accepted, &made, &reported]).unwrap()
     }
 
@@ -347,12 +359,12 @@ mod tests {
         let (run, number) = held(&run(), Cause::UnknownOutcome, Some(CallNumber(2)));
         let closed = |verdict| [InterruptUpdate::Closed { interrupt: number, verdict, by: None }];
         let item = ItemId(uuid::Uuid::nil());
-        let late = Event::Reported { call: CallNumber(2), status: Success, item, after: AfterExecution::Suspend };
+        let late = Event::Reported { call: CallNumber(2), status: Success, item, after: AfterExecution::Suspend, below: None };
         assert_eq!(interrupt_updates(&run, &late), closed(Verdict::Reported));
         let ended = Event::Ended { status: Success, reason: crate::event::EndReason::Answered };
         assert_eq!(interrupt_updates(&run, &ended), closed(Verdict::Stopped));
         assert_eq!(interrupt_updates(&run, &resolved(number, Verdict::Released, None)), closed(Verdict::Released));
-        let other = Event::Reported { call: CallNumber(1), status: Success, item, after: AfterExecution::Suspend };
+        let other = Event::Reported { call: CallNumber(1), status: Success, item, after: AfterExecution::Suspend, below: None };
         assert_eq!(interrupt_updates(&run, &other), []);
     }
 }

@@ -27,7 +27,7 @@ mod step;
 mod submit;
 
 pub use apply::{apply, fold};
-pub use budget::{Breach, BudgetKind, Budgets, RaisedBudget, RaisedLimits, Spent, Usage};
+pub use budget::{Below, Breach, BudgetKind, Budgets, RaisedBudget, RaisedLimits, Spent, Usage, Wanted};
 pub use chunks::ChunkLengths;
 pub use content::ItemKind;
 pub use event::{EndReason, Event, IgnoreReason, InputKind, TaskStatus};
@@ -48,6 +48,6 @@ pub use manifest::{
     ToolServer, ToolSpec,
 };
 pub use outstanding::{Effect, newly_outstanding, outstanding};
-pub use run::{BoxRange, HeadStatus, ModelCallId, OpenCall, Origin, ParkReason, Phase, Progress, Purpose, Run};
-pub use step::{Moment, TAKEOVERS_MAX, Transition, step};
+pub use run::{BoxRange, HeadStatus, ModelCallId, OpenCall, Origin, ParentCall, ParkReason, Phase, Progress, Purpose, Run};
+pub use step::{ChildReport, Moment, TAKEOVERS_MAX, Transition, step};
 pub use submit::{SUBMIT_RESULT, tool_schema as submit_result_schema};

@@ -3,7 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{budget::Budgets, ids::ToolName, interrupt::Gate, parameters::Parameters, run::is_false};
+use crate::{
+    budget::Budgets,
+    ids::{AgentName, ToolName},
+    interrupt::Gate,
+    parameters::Parameters,
+    run::is_false,
+};
 
 /// What a run may do, and what its model is given. Stored once per distinct content.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,6 +68,13 @@ pub struct Manifest {
     /// The tools whose calls the client wants to approve. Such a call ends the run, and the next run makes it if the client approved it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub client_approves: Vec<ToolName>,
+    /// How many levels of child runs there may be below the run. A run without any has no agents among its tools.
+    #[serde(default, skip_serializing_if = "is_leaf")]
+    pub levels: u32,
+}
+
+fn is_leaf(levels: &u32) -> bool {
+    *levels == 0
 }
 
 impl Manifest {
@@ -90,6 +103,33 @@ impl Manifest {
             budgets_park: false,
             gates: Vec::new(),
             client_approves: Vec::new(),
+            levels: 0,
+        }
+    }
+
+    /// Removes what a child of `parent` must not do more than its parent may: calls outside the parent's allow-list, and calls that a rule
+    /// of the parent holds. The rules of the parent come first, so that none of the child's own is applied instead.
+    pub fn narrow(&mut self, parent: &Manifest) {
+        let own = std::mem::take(&mut self.gates);
+        self.gates = parent.gates.clone();
+        self.gates.extend(own.into_iter().filter(|gate| !parent.gates.contains(gate)));
+        self.levels = self.levels.min(parent.levels.saturating_sub(1));
+        // The client of the parent is not there to be asked by a child.
+        let asked: Vec<ToolName> =
+            self.tools.iter().filter(|tool| self.is_asked_by(parent, &tool.name)).map(|tool| tool.name.clone()).collect();
+        self.tools.retain(|tool| !asked.contains(&tool.name));
+        let is_allowed = |name: &ToolName| parent.allowed.is_empty() || parent.allowed.contains(name);
+        self.tools.retain(|tool| is_allowed(&tool.name));
+        if self.levels == 0 {
+            self.tools.retain(|tool| tool.route != Route::Child);
+        }
+        if !parent.allowed.is_empty() {
+            let listed = |name: &ToolName| self.allowed.is_empty() || self.allowed.contains(name);
+            self.allowed = parent.allowed.iter().filter(|name| listed(name)).cloned().collect();
+            // An empty list would allow everything.
+            if self.allowed.is_empty() {
+                self.tools.clear();
+            }
         }
     }
 
@@ -101,6 +141,12 @@ impl Manifest {
     /// Whether the client wants to approve the calls of this tool.
     pub fn needs_client_approval(&self, name: &str) -> bool {
         self.client_approves.iter().any(|tool| tool.as_str() == name)
+    }
+
+    /// Whether the client of another run wants to approve calls of this tool, under whatever name that run has it.
+    fn is_asked_by(&self, other: &Manifest, name: &ToolName) -> bool {
+        let address = self.address(name.as_str());
+        other.client_approves.iter().any(|asked| asked == name || (address.is_some() && other.address(asked.as_str()) == address))
     }
 
     /// Where calls of the tool go; `None` if no tool server has the tool.
@@ -154,6 +200,9 @@ pub struct ToolSpec {
     /// Whether results of the tool may carry instructions of third parties to the model, so that they taint the run.
     #[serde(default, skip_serializing_if = "is_false")]
     pub untrusted: bool,
+    /// The agent whose run a call starts, if it starts one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
 }
 
 /// The address of a tool on a tool server.
@@ -251,6 +300,8 @@ pub enum Route {
     External,
     /// The client. Such a call ends the run.
     Client,
+    /// A run of another agent, whose deliverable is the result.
+    Child,
 }
 
 /// What a second start of the same call would do. It decides what happens to a call whose owner crashed.
@@ -295,4 +346,35 @@ pub struct ResultField {
     /// Whether a deliverable without this field is refused.
     #[serde(default)]
     pub required: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(name: &str, server: Option<&str>) -> ToolSpec {
+        ToolSpec {
+            name: name.into(),
+            description: String::new(),
+            parameters: Value::Null,
+            route: Route::InProcess,
+            effect: EffectClass::Write,
+            after_execution: AfterExecution::Suspend,
+            deadline_ms: 1,
+            strict: None,
+            remote: server.map(|server| Remote { server: server.into(), name: "pay".into() }),
+            untrusted: false,
+            agent: None,
+        }
+    }
+
+    #[test]
+    fn a_child_has_no_tool_whose_calls_the_client_of_its_parent_approves() {
+        let plain = || Manifest::plain("m", Budgets { iterations: 1, calls: None, tokens: None, wall_ms: None, children: None });
+        let parent = Manifest { tools: vec![tool("pay", Some("bank"))], client_approves: vec!["pay".into()], ..plain() };
+        let tools = vec![tool("pay", None), tool("bank__pay", Some("bank")), tool("look", None), tool("other__pay", Some("other"))];
+        let mut child = Manifest { tools, ..plain() };
+        child.narrow(&parent);
+        assert_eq!(child.tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["look", "other__pay"]);
+    }
 }

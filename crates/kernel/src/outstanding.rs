@@ -3,7 +3,7 @@
 use crate::{
     ids::{CallNumber, Timestamp},
     manifest::Route,
-    run::{ModelCallId, Phase, Run},
+    run::{ModelCallId, Phase, Progress, Run},
 };
 
 /// Something that the owner of a run must do outside the store. It is done only after the commit that made it outstanding.
@@ -21,11 +21,16 @@ pub enum Effect {
         /// The call to start.
         call: CallNumber,
     },
+    /// Record the child run that a call starts.
+    StartChild {
+        /// The call.
+        call: CallNumber,
+    },
 }
 
 /// All effects that the run is owed in its present state. After a crash the new owner issues exactly these.
 ///
-/// An external call is not among them: its row waits for a tool service to claim it.
+/// An external call is not among them: its row waits for a tool service to claim it. A child run that is on record has an owner of its own.
 pub fn outstanding(run: &Run) -> Vec<Effect> {
     if run.is_held() {
         return Vec::new();
@@ -37,8 +42,12 @@ pub fn outstanding(run: &Run) -> Vec<Effect> {
         }
         Phase::Waiting { calls } => calls
             .iter()
-            .filter(|call| call.route == Route::InProcess && run.is_free(call))
-            .map(|call| Effect::StartTool { call: call.call })
+            .filter(|call| run.is_free(call) && call.progress == Progress::Open)
+            .filter_map(|call| match call.route {
+                Route::InProcess => Some(Effect::StartTool { call: call.call }),
+                Route::Child => Some(Effect::StartChild { call: call.call }),
+                Route::External | Route::Client => None,
+            })
             .collect(),
     }
 }

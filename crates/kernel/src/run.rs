@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    budget::{RaisedLimits, Usage},
+    budget::{Below, RaisedLimits, Usage},
     event::{EndReason, TaskStatus},
     facts::{CallerSpan, ReplyFacts},
-    ids::{BoxId, CallNumber, ItemId, Timestamp, ToolName},
+    ids::{AgentName, BoxId, CallNumber, ItemId, RunId, Timestamp, ToolName},
     interrupt::{Cause, Interrupt},
     manifest::{AfterExecution, EffectClass, Route},
 };
@@ -59,6 +59,29 @@ pub struct Run {
     #[serde(default, skip_serializing_if = "RaisedLimits::is_empty")]
     pub raised: RaisedLimits,
     /// Whether the run has read a result of a tool that is not trusted.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub tainted: bool,
+    /// The call of another run that this run answers, if it is a child run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<ParentCall>,
+    /// Child runs that the run itself asked for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub children_used: u32,
+    /// What the ended runs below this one used.
+    #[serde(default, skip_serializing_if = "Below::is_empty")]
+    pub below: Below,
+}
+
+/// A call that a child run answers: its end is the result of the call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ParentCall {
+    /// The run that made the call.
+    pub run: RunId,
+    /// The key of that run's head.
+    pub head: AgentName,
+    /// The number of the call in that run.
+    pub call: CallNumber,
+    /// Whether that run had read results of untrusted tools when it made the call.
     #[serde(default, skip_serializing_if = "is_false")]
     pub tainted: bool,
 }
@@ -170,6 +193,9 @@ pub struct OpenCall {
     pub untrusted: bool,
     /// When the kernel stops waiting for its result.
     pub deadline: Timestamp,
+    /// The run that the call starts, if it is a call of an agent that is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child: Option<RunId>,
     /// Its progress.
     #[serde(default, skip_serializing_if = "Progress::is_open")]
     pub progress: Progress,
@@ -182,6 +208,8 @@ pub enum Progress {
     /// No result yet.
     #[default]
     Open,
+    /// The child run is on record: nothing has to be done before it ends.
+    Begun,
     /// The result has arrived. It is applied together with the others of the iteration.
     Received {
         /// The result's content.
@@ -195,7 +223,7 @@ pub enum Progress {
 }
 
 impl Progress {
-    /// Whether the call has no result. An interrupt may hold it.
+    /// Whether it is the default, which stored records leave out.
     pub(crate) fn is_open(&self) -> bool {
         *self == Progress::Open
     }
@@ -271,9 +299,21 @@ impl Run {
         Some(BoxRange { id: self.output.id, length })
     }
 
-    /// Tokens that count against the budget.
+    /// Tokens that count against the budget: those of the run and of the ended runs below it.
     pub fn tokens(&self) -> u64 {
+        self.own_tokens().saturating_add(self.below.tokens())
+    }
+
+    /// Tokens of the run without those of runs below it.
+    pub fn own_tokens(&self) -> u64 {
         self.usage.total().saturating_add(self.lost)
+    }
+
+    /// What the run and the ended runs below it used, as its parent counts it.
+    pub fn used(&self) -> Below {
+        let mut used = self.below;
+        used.add(Below { usage: self.usage, lost: self.lost, calls: self.calls_used, children: self.children_used, tainted: self.tainted });
+        used
     }
 
     /// Whether the run has ended.
@@ -320,7 +360,7 @@ impl Run {
 
     /// Whether a call has no result and no interrupt of its own.
     pub fn is_free(&self, call: &OpenCall) -> bool {
-        call.progress == Progress::Open && self.call_hold(call.call).is_none()
+        !call.is_received() && self.call_hold(call.call).is_none()
     }
 
     /// The status of the agent's head while this run is the active one.
@@ -363,7 +403,7 @@ impl Run {
     /// an interrupt.
     pub fn resume_deadline(&self) -> Option<Timestamp> {
         let interrupts = self.interrupts.iter().filter_map(|interrupt| interrupt.until);
-        self.free_calls().map(|call| call.deadline).chain(interrupts).min()
+        self.free_calls().map(|call| call.deadline).chain(interrupts).min().filter(|at| *at < Timestamp::NEVER)
     }
 
     /// When a worker must look at this run even if no message arrives.

@@ -26,12 +26,14 @@
 //! budget. It holds the writes that the lost owner may have started; everything else that is outstanding starts again.
 
 mod calls;
+mod children;
 mod compaction;
 mod held;
 mod inherited;
 mod lost;
 mod reply;
 
+pub use self::children::ChildReport;
 use self::lost::AfterCut;
 use crate::{
     apply::apply_to,
@@ -40,7 +42,7 @@ use crate::{
     content::{self, ItemKind, Reasoning},
     event::{EndReason, Event, IgnoreReason, TaskStatus},
     failure::FailureCode,
-    ids::{CallNumber, ItemId, Timestamp},
+    ids::{CallNumber, ItemId, RunId, Timestamp},
     input::{Failure, Input, NewItem, Opening, Reply, Report, RequestedCall, StreamedText},
     interrupt::{Cause, Interrupt},
     ledger::{CallUpdate, InterruptUpdate, call_updates, interrupt_updates},
@@ -73,6 +75,10 @@ pub struct Transition {
     pub calls: Vec<(CallNumber, CallUpdate)>,
     /// What the events do to the rows of interrupts, in order.
     pub interrupts: Vec<InterruptUpdate>,
+    /// The child runs that are to be stopped, because nothing waits for them any more.
+    pub stops: Vec<RunId>,
+    /// The result that an ended child run gives its parent. Its content is among `items`.
+    pub report: Option<ChildReport>,
     /// The run afterwards: always the fold of `events` over the run before.
     pub run: Run,
 }
@@ -113,7 +119,10 @@ pub fn step(run: &Run, manifest: &Manifest, input: Input, moment: &mut Moment<'_
         (Phase::Thinking { .. }, Input::AttemptFailed(failure)) => draft.attempt_failed(failure),
         (Phase::Waiting { .. }, Input::Reported(report)) => draft.reported(&report),
         (Phase::Waiting { .. }, Input::LeaseEnded(call)) => draft.lease_ended(call),
-        (Phase::Accepted | Phase::Thinking { .. }, Input::Reported(_) | Input::LeaseEnded(_)) => Err(IgnoreReason::NotWaiting),
+        (Phase::Waiting { .. }, Input::ChildBegun(call)) => draft.child_begun(call),
+        (Phase::Accepted | Phase::Thinking { .. }, Input::Reported(_) | Input::LeaseEnded(_) | Input::ChildBegun(_)) => {
+            Err(IgnoreReason::NotWaiting)
+        }
         (Phase::Accepted | Phase::Thinking { .. } | Phase::Waiting { .. }, Input::Entered(_))
         | (
             Phase::Accepted | Phase::Waiting { .. },
@@ -145,6 +154,8 @@ impl<'a, 'm> Draft<'a, 'm> {
             appended: Vec::new(),
             calls: Vec::new(),
             interrupts: Vec::new(),
+            stops: Vec::new(),
+            report: None,
             run: run.clone(),
         };
         Draft { manifest, policy: policy::policy(manifest.policy), moment, made }
@@ -161,6 +172,7 @@ impl<'a, 'm> Draft<'a, 'm> {
     fn record(&mut self, event: Event) {
         self.made.calls.extend(call_updates(&self.made.run, &event));
         self.made.interrupts.extend(interrupt_updates(&self.made.run, &event));
+        self.made.stops.extend(children::stops(&self.made.run, &event));
         apply_to(&mut self.made.run, &event);
         self.made.events.push(event);
     }
@@ -197,7 +209,7 @@ impl<'a, 'm> Draft<'a, 'm> {
     fn append_results(&mut self) {
         let received = self.made.run.calls().iter().filter_map(|call| match call.progress {
             Progress::Received { item, .. } => Some(item),
-            Progress::Open => None,
+            Progress::Open | Progress::Begun => None,
         });
         self.made.appended.extend(received);
     }
@@ -223,6 +235,7 @@ impl<'a, 'm> Draft<'a, 'm> {
             return self.end(Ending { status: TaskStatus::Failed, reason, deliverable: Delivery::Text("the tool is gone".into()) });
         };
         let call = self.open_call(CallNumber(1), tool);
+        let call = self.with_child(call);
         let item = self.append_new(ItemKind::Call, content::call(CallNumber(1), &requested));
         self.record(Event::ActionStarted { at: self.moment.now, call: call.clone() });
         self.hold_for_approval(&call, item);
@@ -301,14 +314,13 @@ impl<'a, 'm> Draft<'a, 'm> {
     fn act(&mut self, mut reply: Reply, planned: Vec<Planned>) {
         let spent = reply.spent();
         let (before, ended) = (self.appended(), reply.take_end());
-        let may_start = planned.iter().filter(|plan| plan.refused.is_none()).count();
-        let breach = budget::before_calls(self.run(), &self.manifest.budgets, spent.total(), may_start, self.moment.now);
+        let breach = budget::before_calls(self.run(), &self.manifest.budgets, spent.total(), self.wanted(&planned), self.moment.now);
         self.append_text(reply.text, reply.afterthoughts);
         let (mut calls, mut items) = (Vec::with_capacity(planned.len()), Vec::with_capacity(planned.len()));
         for (index, plan) in planned.iter().enumerate() {
             let number = self.call_number(index);
             items.push(self.append_new(ItemKind::Call, content::call(number, &plan.requested)));
-            calls.push(self.made_call(number, &plan.requested));
+            calls.push(self.planned_call(number, plan));
         }
         match breach {
             // The calls are made and wait, unstarted, for a higher limit.
@@ -380,7 +392,8 @@ impl<'a, 'm> Draft<'a, 'm> {
             return Err(IgnoreReason::Held);
         }
         let after = policy::effective(call.after, report.after);
-        self.record(Event::Reported { call: report.call, status: report.status, item: report.item, after });
+        let below = report.below.filter(|below| !below.is_empty()).map(Box::new);
+        self.record(Event::Reported { call: report.call, status: report.status, item: report.item, after, below });
         self.resume_if_answered();
         Ok(())
     }
@@ -388,7 +401,7 @@ impl<'a, 'm> Draft<'a, 'm> {
     /// Gives a call an error result of the kernel's own, which the model reads.
     fn give_result(&mut self, call: CallNumber, status: TaskStatus, code: &str, message: &str) {
         let item = self.new_item(ItemKind::Result, content::refusal(call, status, code, message));
-        self.record(Event::Reported { call, status, item, after: crate::manifest::AfterExecution::Suspend });
+        self.record(Event::Reported { call, status, item, after: crate::manifest::AfterExecution::Suspend, below: None });
     }
 
     fn resume_if_answered(&mut self) {
@@ -437,7 +450,8 @@ impl<'a, 'm> Draft<'a, 'm> {
             Delivery::Text(text) => content::deliverable_text(text),
             Delivery::Encoded(content) => content,
         };
-        self.append_new(ItemKind::Deliverable, content);
+        self.append_new(ItemKind::Deliverable, content.clone());
         self.record(Event::Ended { status, reason });
+        self.report_to_parent(status, &content);
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use windlass_kernel::{Event, Manifest, Run, Tenant, header::ItemHeader};
+use windlass_kernel::{Below, Event, Manifest, Run, Tenant, header::ItemHeader};
 
 use crate::{
     request::PinnedManifest,
@@ -110,6 +110,16 @@ fn check_version(what: &str, version: u16) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Encodes what a child run used.
+pub fn encode_below(below: &Below) -> String {
+    serde_json::to_string(below).expect("numbers have no failing serialiser")
+}
+
+/// Decodes what a child run used. `None` if it cannot be read.
+pub fn decode_below(text: &str) -> Option<Below> {
+    serde_json::from_str(text).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use windlass_kernel::{
@@ -161,7 +171,7 @@ mod tests {
         let replied = Event::Replied { iteration, items, usage, lost, chunks, finish, model: model.clone(), calls };
         let caller = Some(CallerSpan { id: SpanId(7), sampled: true });
         let range = |n| windlass_kernel::BoxRange { id: windlass_kernel::BoxId(uuid::Uuid::from_u128(n)), length: 0 };
-        let accepted = Event::Accepted { origin: windlass_kernel::Origin::Turn, context: range(1), output: range(2), caller };
+        let accepted = Event::Accepted { origin: windlass_kernel::Origin::Turn, context: range(1), output: range(2), caller, parent: None };
         let read: Vec<Event> =
             [accepted, replied].iter().map(encode_event).map(|(kind, body)| decode_event(kind, VERSION, &body).unwrap()).collect();
         let run = windlass_kernel::fold(&read).unwrap();

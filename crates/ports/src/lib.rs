@@ -50,7 +50,7 @@ pub use sealing::{CanaryKey, SealKeys, Sealing};
 pub use servers::{DeclaredServer, OfferedTool, ServerError, ToolServers};
 pub use store::{
     Abandoned, CallChange, CallClaim, ClaimedCall, Commit, Committed, DeltaBatch, GivenUp, Guard, Head, KeptAnswer, Loaded, LoadedRun,
-    Message, MessageId, NewCall, NewMessage, NodeId, OutboxRow, RequestKey, StateWrite, Withdrawn,
+    Message, MessageId, NewCall, NewMessage, NodeId, OutboxRow, RequestKey, StateWrite, Withdrawn, child_head, parent_head,
 };
 pub use store_error::{ErrorDetail, StoreError};
 pub use tenant::{TenantCursor, TenantErasure};

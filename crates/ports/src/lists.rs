@@ -33,6 +33,8 @@ pub enum RunSet {
     Open,
     /// The runs of a named agent.
     Named(AgentName),
+    /// The child runs of a run.
+    Children(RunId),
 }
 
 /// A page of runs.

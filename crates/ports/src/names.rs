@@ -44,6 +44,8 @@ spelled! {
         Suspend = "suspend",
         /// Some results arrived.
         Report = "report",
+        /// The child run of a call is on record.
+        BeginChild = "begin_child",
         /// All results are in, and the next iteration begins.
         Resume = "resume",
         /// An attempt of the model call failed.

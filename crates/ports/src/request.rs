@@ -157,6 +157,8 @@ pub enum Enqueued {
     MemoryFull,
     /// The context box does not exist.
     UnknownBox,
+    /// The run is a child run, and the call that it answers is not open any more. Nothing was stored.
+    ParentGone,
     /// Another run has inherited the calls already. Nothing was stored.
     AlreadyInherited {
         /// The run that inherited them.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, AgentName, CallNumber, ChunkLengths, EffectClass, Epoch, Event, HeadStatus, InterruptUpdate, ItemId,
-    Manifest, NewItem, Route, Run, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
+    AfterExecution, AgentKey, AgentName, Below, CallNumber, ChildReport, ChunkLengths, EffectClass, Epoch, Event, HeadStatus,
+    InterruptUpdate, ItemId, Manifest, NewItem, ParentCall, Route, Run, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
 };
 
 use crate::names::{CallStatus, CommitKind, MessageKind};
@@ -66,8 +66,22 @@ pub struct Commit {
     pub clears_deltas: bool,
     /// The run that this one continues. It stops waiting for its client when this one ends.
     pub follows: Option<RunId>,
+    /// Child runs that nothing waits for any more: each one that has not ended gets a request to stop.
+    pub stops: Vec<RunId>,
+    /// The result for the parent, if a child run ends. Its content is among `items`.
+    pub report: Option<ChildReport>,
     /// The time of the commit.
     pub now: Timestamp,
+}
+
+/// The key of the head of a child run. Every child run has a head of its own, whatever its agent is.
+pub fn child_head(tenant: &Tenant, child: RunId) -> AgentKey {
+    AgentKey { tenant: tenant.clone(), agent: AgentName::from(child.to_string().as_str()) }
+}
+
+/// The key of the head of a child run's parent, which is of the same tenant.
+pub fn parent_head(tenant: &Tenant, parent: &ParentCall) -> AgentKey {
+    AgentKey { tenant: tenant.clone(), agent: parent.head.clone() }
 }
 
 /// Whether a commit stores the state of its run. The events of a commit are always stored, and folding them from the last stored state on
@@ -213,6 +227,10 @@ pub struct GivenUp {
     pub deliverable: NewItem,
     /// The person's decision.
     pub message: NewMessage,
+    /// The id of the result that the parent gets, if it is a child run.
+    pub result: ItemId,
+    /// The run's children. Those that have not ended are stopped.
+    pub children: Vec<RunId>,
     /// The time of the decision.
     pub now: Timestamp,
 }
@@ -295,6 +313,8 @@ pub struct Message {
     pub after: Option<AfterExecution>,
     /// The reason that the sender gave.
     pub reason: Option<String>,
+    /// What the child run used whose result it is.
+    pub below: Option<Below>,
 }
 
 /// A lease of a tool service's worker on calls.

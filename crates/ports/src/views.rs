@@ -205,6 +205,8 @@ pub struct RunView {
     pub ended_at: Option<Timestamp>,
     /// Whether lists leave the run out, because it is not stored for its client: only that client reads it, until it is erased.
     pub unlisted: bool,
+    /// How long after its end the run is erased, in milliseconds. `None` if it is kept.
+    pub erase_ms: Option<u64>,
 }
 
 impl RunView {

@@ -3,8 +3,9 @@
 
 use std::{fs, io::Write, path::Path, sync::Mutex, thread, time::Instant};
 
-use windlass_sim::check::{
-    Action, Config, Explored, Fact, Facts, Guard, Guards, Promise, Trial, configurations, explore, forgets_nothing, trials,
+use windlass_sim::{
+    check::{Action, Config, Explored, Fact, Facts, Guard, Guards, Promise, Trial, configurations, explore, forgets_nothing, trials},
+    tree::{TreeGuard, TreeWorld, explore_tree, tree_trials, tree_worlds},
 };
 
 /// The configurations with nine tenths of the states. `scripts/test quick` leaves them out.
@@ -55,12 +56,36 @@ fn no_guard_can_be_removed() {
 #[test]
 fn every_guard_is_shown_by_a_test_of_the_product() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    for guard in Guard::ALL {
-        let (folder, name) = guard.shown_by();
+    let shown = Guard::ALL.iter().map(|guard| (guard.as_str(), guard.shown_by()));
+    let of_trees = TreeGuard::ALL.iter().map(|guard| (guard.as_str(), guard.shown_by()));
+    for (guard, (folder, name)) in shown.chain(of_trees) {
         let files = fs::read_dir(crates.join(folder)).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
         let is_there = files.into_iter().any(|path| fs::read_to_string(path).unwrap().contains(&format!("fn {name}(")));
-        assert!(is_there, "{:?}: there is no {name} in {folder}", guard.as_str());
+        assert!(is_there, "{guard:?}: there is no {name} in {folder}");
     }
+}
+
+#[test]
+fn every_state_of_a_tree_keeps_every_promise() {
+    let mut lines = String::new();
+    for world in tree_worlds() {
+        let found = explore_tree(&world, None);
+        assert!(found.broken.is_empty(), "{}: {:?}: {:#?}", world.name, found.broken, found.story);
+        assert!(found.states <= 300_000, "{} has {} states", world.name, found.states);
+        lines.push_str(&format!("model check of trees: {}: {} states, 0 violations\n", world.name, found.states));
+    }
+    print(&lines);
+}
+
+#[test]
+fn no_guard_of_a_tree_can_be_removed() {
+    let all = tree_trials();
+    assert!(TreeGuard::ALL.iter().all(|guard| all.iter().any(|(tried, _)| tried == guard)), "a guard has no trial");
+    for (guard, promise) in &all {
+        let breaks = |world: &TreeWorld| explore_tree(world, Some(*guard)).broken.contains(promise);
+        assert!(tree_worlds().iter().any(breaks), "without {:?} nothing breaks {promise:?}", guard.as_str());
+    }
+    print(&format!("guards of trees removed: {}, caught: {}\n", all.len(), all.len()));
 }
 
 /// Compares the graph with one in which fingerprints leave nothing out: both must have the same states.

@@ -3,7 +3,7 @@
 //! The edge of a call precedes that of its report; calls without a report come last in their run. So a page of edges is a page of the inbox
 //! with the calls added, and an inbox row is a sufficient cursor.
 
-use windlass_kernel::{AgentKey, CallNumber, RunId};
+use windlass_kernel::{AgentKey, CallNumber, Route, RunId};
 use windlass_ports::{CallStatus, Edge, Lineage, MessageId, MessageKind, Page};
 
 use crate::rows::{CallRow, MessageRow, Reads, Result, is_report, missing_row};
@@ -54,7 +54,12 @@ impl<R: Reads + ?Sized> Listing<'_, R> {
         {
             self.edges.push(call_edge(&call, &self.lineage));
         }
-        self.edges.push(edge(Some(id), primitive_and_phase(row.kind), row.run, row.call, &self.lineage, row.created_at));
+        let joins = match (row.run, row.call) {
+            (Some(run), Some(call)) if is_report(row.kind) => self.rows.call(run, call)?.is_some_and(|call| call.route == Route::Child),
+            (_, _) => false,
+        };
+        let names = if joins { JOINED } else { primitive_and_phase(row.kind) };
+        self.edges.push(edge(Some(id), names, row.run, row.call, &self.lineage, row.created_at));
         Ok(())
     }
 }
@@ -97,8 +102,13 @@ fn first_report<R: Reads + ?Sized>(rows: &R, call: &CallRow) -> Result<Option<Me
     Ok(result.into_iter().chain(timeout).min())
 }
 
+/// The edges of a call that joins another run, and of that run's result.
+const JOINS: (&str, &str) = ("join", "request");
+const JOINED: (&str, &str) = ("join", "response");
+
 fn call_edge(call: &CallRow, lineage: &Lineage) -> Edge {
-    edge(None, ("tool_call", "request"), Some(call.run), Some(call.call), lineage, call.created_at)
+    let names = if call.route == Route::Child { JOINS } else { ("tool_call", "request") };
+    edge(None, names, Some(call.run), Some(call.call), lineage, call.created_at)
 }
 
 fn edge(

@@ -17,7 +17,9 @@ pub(crate) fn scan_runs<R: Reads + ?Sized>(rows: &R, tenant: &Tenant, scan: &Run
     let found = rows.scan_runs(tenant, scan)?;
     let next = found.last().filter(|_| found.len() >= scan.limit).map(|row| row.brief.run);
     let is_open = |row: &RunRow| row.brief.status != RunStatus::Ended;
-    let wanted = found.into_iter().filter(|row| !row.unlisted && (scan.set != RunSet::Open || is_open(row)));
+    // Who may see a run may also see its children.
+    let is_shown = |row: &RunRow| !row.unlisted || matches!(scan.set, RunSet::Children(_));
+    let wanted = found.into_iter().filter(|row| is_shown(row) && (scan.set != RunSet::Open || is_open(row)));
     let listed: Vec<Result<ListedRun>> = wanted.map(|row| listed(rows, row)).collect();
     Ok(RunPage { runs: listed.into_iter().collect::<Result<_>>()?, next })
 }

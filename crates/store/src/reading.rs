@@ -82,7 +82,17 @@ pub(crate) fn state_after(stored: Option<Run>, batches: &[(JournalBatch, String)
 }
 
 fn message((id, row): (MessageId, MessageRow)) -> Message {
-    Message { id, kind: row.kind, run: row.run, call: row.call, item: row.item, outcome: row.outcome, after: row.after, reason: row.reason }
+    Message {
+        id,
+        kind: row.kind,
+        run: row.run,
+        call: row.call,
+        item: row.item,
+        outcome: row.outcome,
+        after: row.after,
+        reason: row.reason,
+        below: row.below,
+    }
 }
 
 pub(crate) fn head<R: Reads + ?Sized>(rows: &R, agent: &AgentKey) -> Result<Option<HeadView>> {
@@ -136,6 +146,7 @@ pub(crate) fn view_of<R: Reads + ?Sized>(rows: &R, row: RunRow, state: Run) -> R
         created_at: row.created_at,
         ended_at: row.ended_at,
         unlisted: row.unlisted,
+        erase_ms: row.erase_ms,
     })
 }
 
@@ -150,7 +161,7 @@ fn manifest_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Arc<Manifest
     if !is_erased(rows, row.brief.run)? {
         return Err(missing_row("a run's manifest"));
     }
-    Ok(Arc::new(Manifest::plain("", Budgets { iterations: 0, calls: None, tokens: None, wall_ms: None })))
+    Ok(Arc::new(Manifest::plain("", Budgets { iterations: 0, calls: None, tokens: None, wall_ms: None, children: None })))
 }
 
 /// Whether the run belongs to the tenant. Another tenant's run looks like an unknown one.

@@ -15,8 +15,8 @@ use std::{borrow::Cow, sync::Arc};
 
 use bytes::Bytes;
 use windlass_kernel::{
-    AfterExecution, AgentKey, AgentName, BoxId, BoxRange, CallNumber, ChunkLengths, Epoch, HeadStatus, ItemId, ItemKind, Manifest, NewItem,
-    RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
+    AfterExecution, AgentKey, AgentName, Below, BoxId, BoxRange, CallNumber, ChunkLengths, Epoch, HeadStatus, ItemId, ItemKind, Manifest,
+    NewItem, ParentCall, RunId, Seq, TaskStatus, Tenant, Timestamp, ToolName,
 };
 use windlass_ports::{
     DeltaBatch, Guard, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Page, PinnedManifest, RunStatus, StoreError,
@@ -111,6 +111,8 @@ pub struct RunRow {
     pub takes: Option<RunId>,
     /// The earlier run that it continues, if that one waited for it.
     pub follows: Option<RunId>,
+    /// The call of another run that it answers, if it is a child run.
+    pub parent: Option<ParentCall>,
     /// The box that it reads.
     pub context: BoxId,
     /// The box that it writes.
@@ -214,6 +216,8 @@ pub struct MessageRow {
     pub source: Option<String>,
     /// The reason that the sender gave.
     pub reason: Option<String>,
+    /// What the child run used whose result it is.
+    pub below: Option<Below>,
     /// When it arrived.
     pub created_at: Timestamp,
     /// When the owner took it.

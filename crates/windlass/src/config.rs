@@ -371,6 +371,12 @@ pub struct Agent {
     pub budgets_park: bool,
     /// Whether the agent's responses run one after the other.
     pub serial: bool,
+    /// What models read about the agent if they may ask it.
+    pub description: Option<String>,
+    /// JSON Schema of the arguments with which models ask it; `None` is a text.
+    pub parameters: Option<serde_json::Value>,
+    /// How many levels of child runs there may be below its runs.
+    pub max_depth: u32,
     pub tenants: Tenants,
 }
 

@@ -272,6 +272,9 @@ fn roster(config: &Config) -> AgentCatalog {
             budgets: agent.budgets,
             budgets_park: agent.budgets_park,
             serial: agent.serial,
+            description: agent.description.clone(),
+            parameters: agent.parameters.clone(),
+            levels: agent.max_depth,
             tenants: agent.tenants.clone(),
         };
         (name.as_str().into(), spec)
@@ -288,6 +291,7 @@ fn roster(config: &Config) -> AgentCatalog {
             remote: None,
             strict: None,
             untrusted: false,
+            agent: None,
         };
         (spec.name.clone(), spec)
     });

@@ -77,6 +77,7 @@ mod tests {
             strict: None,
             remote: Some(Remote { server: "a".into(), name: name.into() }),
             untrusted: true,
+            agent: None,
         }
     }
 

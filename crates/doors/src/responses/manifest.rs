@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use windlass_engine::AgentSpec;
+use windlass_engine::{AgentSpec, levels};
 use windlass_kernel::{
     AfterExecution, AgentName, Budgets, Compaction, EffectClass, Manifest, Route, ServerSource, ToolChoice, ToolName, ToolServer, ToolSpec,
     parameters::Parameters,
@@ -61,14 +61,19 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         choice = tools.choice(&create.choice)?;
         allowed = tools.allowed(&create.allowed);
     }
-    let base = spec.map_or(Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None }, |spec| spec.budgets);
+    let base = spec
+        .map_or(Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None, children: None }, |spec| {
+            spec.budgets
+        });
     let turns_max = spec.map_or(settings.iterations_ceiling, |spec| spec.budgets.iterations);
     let budgets = Budgets {
         iterations: create.max_turns.map_or(base.iterations, |turns| turns.min(turns_max)),
         calls: base.calls,
         tokens: smaller(base.tokens, create.budget_tokens),
         wall_ms: smaller(base.wall_ms, create.budget_wall_ms),
+        children: base.children,
     };
+    let levels = levels(spec, &mut tools.specs);
     let instructions = match (spec.and_then(|spec| spec.instructions.clone()), create.instructions.clone()) {
         (Some(agents), Some(requests)) => Some(format!("{agents}\n\n{requests}")),
         (agents, requests) => agents.or(requests),
@@ -85,6 +90,7 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         declared: create.echo.tools.clone(),
         announced: create.stream || create.background,
         compaction: compaction(create),
+        levels,
         budgets_park: spec.is_some_and(|spec| spec.budgets_park),
         client_approves: tools.client_approves,
         ..Manifest::plain(model, budgets)
@@ -264,6 +270,7 @@ impl Tools {
             remote: None,
             strict: function.strict,
             untrusted: false,
+            agent: None,
         });
     }
 

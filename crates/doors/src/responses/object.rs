@@ -59,6 +59,7 @@ fn limit(kind: BudgetKind) -> &'static str {
         BudgetKind::Calls => "max_tool_calls",
         BudgetKind::Tokens => "max_tokens",
         BudgetKind::WallMs => "max_time",
+        BudgetKind::Children => "max_children",
     }
 }
 

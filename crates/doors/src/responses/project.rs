@@ -180,6 +180,7 @@ impl Projection {
                 self.failed = Some(Failed { code: code.clone(), cause: *cause, retry_after_ms: *retry_after_ms });
             }
             Event::ActionStarted { .. }
+            | Event::ChildBegun { .. }
             | Event::AttemptFailed { .. }
             | Event::Compacting { .. }
             | Event::LeaseEnded { .. }

@@ -11,7 +11,7 @@ use windlass_kernel::{
 };
 use windlass_ports::{AgentSummary, OfferedTool, RunScan, RunSet};
 
-use super::row::row;
+use super::{row::row, runs::read};
 use crate::{
     DoorState,
     agents::STATUS_WORDS,
@@ -19,11 +19,11 @@ use crate::{
     auth::{Caller, Scope},
     error::ApiError,
     limits::{AGENT_CHARS_MAX, LIST_ROWS, LIST_ROWS_MAX, OPEN_RUNS_COUNTED_MAX, TEXT_CHARS_MAX},
-    request::Query,
+    request::{IdPath, Query},
     spelling::{moment, shortened},
 };
 
-const RUN_PARAMETERS: [&str; 8] = ["state", "agent", "outcome", "since", "until", "q", "limit", "after"];
+const RUN_PARAMETERS: [&str; 9] = ["state", "agent", "parent", "outcome", "since", "until", "q", "limit", "after"];
 
 pub(super) async fn runs(State(state): State<DoorState>, caller: Caller, query: Query) -> Result<Response, ApiError> {
     caller.needs(&Scope::RunsRead)?;
@@ -31,6 +31,7 @@ pub(super) async fn runs(State(state): State<DoorState>, caller: Caller, query: 
     let filter = RunFilter {
         state: word(&query, "state", RunState::parse, "queued, thinking, waiting, parked, ended")?,
         agent: short(&query, "agent", AGENT_CHARS_MAX)?.map(AgentName::from),
+        parent: word(&query, "parent", |text| text.parse::<RunId>().ok(), "the id of a run")?,
         outcome: word(&query, "outcome", TaskStatus::parse, STATUS_WORDS)?,
         since: time(&query, "since")?,
         until: time(&query, "until")?,
@@ -41,6 +42,22 @@ pub(super) async fn runs(State(state): State<DoorState>, caller: Caller, query: 
     let list = state.engine.list_runs(caller.tenant(), &filter).await?;
     let runs: Vec<Value> = list.runs.iter().map(row).collect();
     Ok(answer::ok(&json!({ "runs": runs, "next": list.next })))
+}
+
+/// The child runs of a run, newest first.
+pub(super) async fn children(
+    State(state): State<DoorState>,
+    caller: Caller,
+    IdPath(id): IdPath<RunId>,
+    query: Query,
+) -> Result<Response, ApiError> {
+    query.only(&["limit", "after"])?;
+    let parent = read(&state, &caller, id).await?.id;
+    let after = word(&query, "after", |text| text.parse::<RunId>().ok(), "the `next` of a page")?;
+    let filter = RunFilter { parent: Some(parent), after, limit: limit(&query)?, ..RunFilter::default() };
+    let list = state.engine.list_runs(caller.tenant(), &filter).await?;
+    let children: Vec<Value> = list.runs.iter().map(row).collect();
+    Ok(answer::ok(&json!({ "run_id": parent, "children": children, "next": list.next })))
 }
 
 pub(super) async fn agents(State(state): State<DoorState>, caller: Caller, query: Query) -> Result<Response, ApiError> {

@@ -7,7 +7,7 @@ use windlass_ports::{MessageKind, RunView};
 
 use crate::{responses, spelling::moment};
 
-/// One run. Unknown values are null: cost and lineage are not recorded yet, and of a run that cannot be read only its row is known.
+/// One run. Unknown values are null: cost and forks are not recorded yet, and of a run that cannot be read only its row is known.
 pub(super) fn row(entry: &RunEntry) -> Value {
     let run = &entry.run;
     let view = run.view.as_ref();
@@ -26,7 +26,7 @@ pub(super) fn row(entry: &RunEntry) -> Value {
         "usage": view.map(|view| usage(&view.state)),
         "cost_usd": null,
         "model": view.map(|view| &view.manifest.model),
-        "parent_run_id": null,
+        "parent_run_id": view.and_then(|view| view.state.parent.as_ref()).map(|parent| parent.run),
         "fork_of": null,
         "created_at": moment(run.created_at),
         "started_at": view.and_then(|view| view.state.started_at).map(moment),

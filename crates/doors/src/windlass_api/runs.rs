@@ -2,7 +2,7 @@
 
 use axum::{extract::State, response::Response};
 use serde_json::{Value, json};
-use windlass_kernel::{CallKey, CallNumber, OpenCall, Phase, Run, RunId};
+use windlass_kernel::{Below, CallKey, CallNumber, OpenCall, Phase, Run, RunId, Timestamp};
 use windlass_ports::{CallView, JournalEntry, RunView};
 
 use super::row::{outcome, wait};
@@ -63,7 +63,7 @@ pub(super) async fn calls(
     Ok(answer::ok(&json!({ "run_id": run, "calls": calls, "next": next })))
 }
 
-async fn read(state: &DoorState, caller: &Caller, id: Option<RunId>) -> Result<RunView, ApiError> {
+pub(super) async fn read(state: &DoorState, caller: &Caller, id: Option<RunId>) -> Result<RunView, ApiError> {
     caller.needs(&Scope::RunsRead)?;
     let id = id.ok_or_else(ApiError::no_such_run)?;
     let run = state.engine.views().run(caller.tenant(), id).await?;
@@ -105,6 +105,9 @@ fn described(run: &RunView) -> Value {
         "caller_sampled": run.lineage.caller.map(|caller| caller.sampled),
         "parent_step_id": run.lineage.parent_step,
         "recursion_depth": run.lineage.depth,
+        "parent_run_id": state.parent.as_ref().map(|parent| parent.run),
+        "parent_tool_call_id": state.parent.as_ref().map(|parent| CallKey { run: parent.run, call: parent.call }.to_string()),
+        "children": { "made": state.children_used, "usage": below(&state.below) },
         "source": run.lineage.source,
         "created_at": moment(run.created_at),
         "started_at": state.started_at.map(moment),
@@ -122,6 +125,17 @@ fn usage(run: &Run) -> Value {
         "cache_written": usage.cache_written,
         "reasoning": usage.reasoning,
         "lost": run.lost,
+    })
+}
+
+/// What the ended runs below a run used. It counts against the budgets of the run.
+fn below(below: &Below) -> Value {
+    json!({
+        "tokens_in": below.usage.tokens_in,
+        "tokens_out": below.usage.tokens_out,
+        "lost": below.lost,
+        "calls": below.calls,
+        "children": below.children,
     })
 }
 
@@ -144,8 +158,14 @@ fn open_call(run: RunId, state: &Run, call: &OpenCall) -> Value {
         "tool_call_id": CallKey { run, call: call.call }.to_string(),
         "tool": call.tool,
         "progress": progress,
-        "deadline": moment(call.deadline),
+        "deadline": deadline(call.deadline),
+        "child_run_id": call.child,
     })
+}
+
+/// A call of an agent may have no deadline.
+fn deadline(at: Timestamp) -> Option<String> {
+    (at < Timestamp::NEVER).then(|| moment(at))
 }
 
 fn journal_row(entry: &JournalEntry) -> Value {
@@ -161,7 +181,7 @@ fn call_row(run: RunId, call: &CallView) -> Value {
         "route": call.route,
         "effect": call.effect,
         "status": call.status.as_str(),
-        "deadline": moment(call.deadline),
+        "deadline": deadline(call.deadline),
         "item_id": call.item,
         "result_item_id": call.result,
         "worker": call.worker.as_deref().map(worker_of),

@@ -6,6 +6,7 @@ mod access;
 mod agents;
 mod bad_input;
 mod calls;
+mod children;
 mod events;
 mod failures;
 mod interrupts;

@@ -125,6 +125,7 @@ fn tool(name: &str, effect: EffectClass) -> (ToolName, ToolSpec) {
         remote: None,
         strict: None,
         untrusted: false,
+        agent: None,
     };
     (name.into(), spec)
 }
@@ -135,9 +136,12 @@ fn alice() -> AgentSpec {
         model: None,
         instructions: Some("Be brief.".into()),
         tools: vec!["echo".into(), "pay".into()],
-        budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None },
+        budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None },
         budgets_park: false,
         serial: false,
+        description: None,
+        parameters: None,
+        levels: 1,
         tenants: Tenants::All,
     }
 }
@@ -190,6 +194,18 @@ impl World {
     pub fn closed() -> Self {
         let model = Entry::new("offline", Arc::new(Scripted::by_words("offline")));
         Self::with_roster(Settings { sweep_ms: 20, ..Settings::default() }, vec![model], roster().closed())
+    }
+
+    /// A server whose agent `boss` may ask `alice`, and whose agent `guest` may ask an agent of another tenant.
+    pub fn of_a_tree() -> Self {
+        let asking = |agent: &str| AgentSpec { tools: vec![agent.into()], ..alice() };
+        let others = AgentSpec { tenants: Tenants::Only([Tenant::from("u")].into()), ..alice() };
+        let agents = [("alice", alice()), ("boss", asking("agent/alice")), ("guest", asking("agent/theirs")), ("theirs", others)];
+        let agents = agents.into_iter().map(|(name, spec)| (AgentName::from(name), spec)).collect();
+        let roster =
+            AgentCatalog::new(agents, BTreeMap::from([tool("echo", EffectClass::Read), tool("pay", EffectClass::Write)]), Vec::new());
+        let model = Entry::new("offline", Arc::new(Scripted::by_words("offline")));
+        Self::with_roster(Settings { sweep_ms: 20, ..Settings::default() }, vec![model], roster)
     }
 
     /// A server whose agents, tools and first model belong to the tenant `t`.

@@ -4,13 +4,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::{sync::mpsc, task::AbortHandle};
 use windlass_kernel::{
-    AgentKey, AgentName, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, ModelCallId, Remote, Run, RunId, Seq,
-    StreamedText, Timestamp, ToolName, ToolServer, content, outstanding,
+    AgentKey, AgentName, CallKey, CallNumber, Effect, Epoch, HeadStatus, ItemKind, Manifest, ModelCallId, ParentCall, Remote, Run, RunId,
+    Seq, StreamedText, Timestamp, ToolName, ToolServer, budget, content, outstanding,
 };
 use windlass_ports::{CallChange, Commit, Committed, Guard, Head, Item, LoadedRun, ModelTool, NewRun};
 
 use super::text_continues;
 use crate::{
+    children::{self, ChildStart},
     compaction::PromptPlan,
     effects::{self, ModelCall, ToolStart},
     engine::Inner,
@@ -220,7 +221,9 @@ impl ActiveRun {
     /// none, so a call that a person has released meanwhile is not taken for a lost one.
     pub fn has_lost_calls(&self, id: RunId, state: &Run) -> bool {
         let is_lost = |effect| match effect {
-            Effect::StartTool { .. } => !self.in_flight.contains_key(&(id, effect)) && !self.is_completed(id, effect),
+            Effect::StartTool { .. } | Effect::StartChild { .. } => {
+                !self.in_flight.contains_key(&(id, effect)) && !self.is_completed(id, effect)
+            }
             Effect::CallModel { .. } => false,
         };
         outstanding(state).into_iter().any(is_lost)
@@ -229,7 +232,7 @@ impl ActiveRun {
     /// Whether the effect is a call whose result is in the batch being handled: it has ended, though the run does not record that yet.
     fn is_completed(&self, id: RunId, effect: Effect) -> bool {
         match effect {
-            Effect::StartTool { call } => self.completed.contains_key(&(id, call)),
+            Effect::StartTool { call } | Effect::StartChild { call } => self.completed.contains_key(&(id, call)),
             Effect::CallModel { .. } => false,
         }
     }
@@ -268,6 +271,10 @@ impl ActiveRun {
             WorkerMessage::ToolDone(done) => {
                 self.in_flight.remove(&(done.run, Effect::StartTool { call: done.call }));
                 self.completed.insert((done.run, done.call), done.failure());
+            }
+            WorkerMessage::ChildStarted(started) => {
+                self.in_flight.remove(&(started.run, Effect::StartChild { call: started.call }));
+                self.completed.insert((started.run, started.call), None);
             }
             WorkerMessage::CheckStore
             | WorkerMessage::Enqueue(..)
@@ -331,6 +338,10 @@ impl ActiveRun {
                     let Some(start) = tool_start(agent, run, call) else { continue };
                     self.in_flight.insert((run.id, effect), effects::start_tool(inner.clone(), start, mailbox.clone()));
                 }
+                Effect::StartChild { call } => {
+                    let Some(start) = child_start(agent, run, call, inner.clock.now()) else { continue };
+                    self.in_flight.insert((run.id, effect), children::start(inner.clone(), start, mailbox.clone()));
+                }
             }
         }
         pause
@@ -350,7 +361,7 @@ fn open_buffer(inner: &Inner, run: &CommittedRun, stream: &mut Option<(RunId, Ar
 }
 
 fn model_call(inner: &Inner, agent: &AgentKey, run: &CommittedRun, buffer: Option<Arc<StreamBuffer>>, id: ModelCallId) -> ModelCall {
-    let wall_end = windlass_kernel::budget::wall_end(&run.state, &run.manifest.budgets);
+    let wall_end = budget::wall_end(&run.state, &run.manifest.budgets);
     let left = wall_end.map(|end| left_ms(end, inner.clock.now()));
     ModelCall {
         agent: agent.clone(),
@@ -381,6 +392,21 @@ fn tool_start(agent: &AgentKey, run: &CommittedRun, call: CallNumber) -> Option<
         tool: open.tool.clone(),
         remote: remote(&run.manifest, &open.tool),
         deadline: open.deadline,
+        content: run.call_content(call),
+    })
+}
+
+/// A child run that is about to be started, with its share of what the run may still use.
+fn child_start(agent: &AgentKey, run: &CommittedRun, call: CallNumber, now: Timestamp) -> Option<ChildStart> {
+    let open = run.state.call(call)?;
+    let starting = run.state.calls().iter().filter(|call| call.child.is_some() && !call.is_received()).count();
+    Some(ChildStart {
+        tenant: agent.tenant.clone(),
+        child: open.child?,
+        parent: ParentCall { run: run.id, head: agent.agent.clone(), call, tainted: run.state.tainted },
+        agent: run.manifest.tool(open.tool.as_str())?.agent.clone()?,
+        share: budget::share(&run.state, &run.manifest.budgets, starting as u32, now),
+        manifest: run.manifest.clone(),
         content: run.call_content(call),
     })
 }

@@ -141,7 +141,14 @@ impl Worker {
                     return;
                 }
                 let cause = if message.kind == MessageKind::Timeout { ReportCause::Deadline } else { ReportCause::Tool };
-                Input::Reported(Report { call, cause, status: message.outcome.unwrap_or(TaskStatus::Failed), item, after: message.after })
+                Input::Reported(Report {
+                    call,
+                    cause,
+                    status: message.outcome.unwrap_or(TaskStatus::Failed),
+                    item,
+                    after: message.after,
+                    below: message.below,
+                })
             }
             (MessageKind::Stop, _, _) => {
                 draft.raise_epoch = true;
@@ -173,7 +180,7 @@ impl Worker {
             reason: None,
             key: None,
         });
-        let report = Report { call, cause: ReportCause::Deadline, status: TaskStatus::Timeout, item, after: None };
+        let report = Report { call, cause: ReportCause::Deadline, status: TaskStatus::Timeout, item, after: None, below: None };
         draft.step(&run.manifest, Input::Reported(report), now, self.inner.ids.as_ref());
     }
 

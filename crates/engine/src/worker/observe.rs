@@ -39,6 +39,7 @@ impl Worker {
                 | Event::Compacting { .. }
                 | Event::Compacted { .. }
                 | Event::Replied { .. }
+                | Event::ChildBegun { .. }
                 | Event::LeaseEnded { .. }
                 | Event::Approved { .. }
                 | Event::Edited { .. }

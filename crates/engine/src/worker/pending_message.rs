@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use windlass_kernel::{
-    Decision, Failure, FailureCause, FailureCode, Input, ItemId, ItemKind, NewItem, Phase, Report, ReportCause, RunId, Spent, StreamedText,
-    TaskStatus, Tenant, Timestamp, parameters::Parameters,
+    Decision, Failure, FailureCause, FailureCode, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Spent,
+    StreamedText, TaskStatus, Tenant, Timestamp, parameters::Parameters,
 };
 use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry};
 
@@ -15,7 +15,7 @@ use crate::{
     engine::Inner,
     failover::ModelChoice,
     mailbox::result_content,
-    worker_message::{EffectError, ModelDone, Reasoned, ToolDone, WorkerMessage},
+    worker_message::{ChildStarted, EffectError, ModelDone, Reasoned, Refused, ToolDone, WorkerMessage},
 };
 
 /// A message that waits to be part of a commit, and its progress.
@@ -50,7 +50,13 @@ impl PendingMessage {
     pub fn is_local(&self) -> bool {
         matches!(
             self.message,
-            Some(WorkerMessage::Reasoned(_) | WorkerMessage::ModelDone(_) | WorkerMessage::ToolDone(_) | WorkerMessage::Heartbeat(..))
+            Some(
+                WorkerMessage::Reasoned(_)
+                    | WorkerMessage::ModelDone(_)
+                    | WorkerMessage::ToolDone(_)
+                    | WorkerMessage::ChildStarted(_)
+                    | WorkerMessage::Heartbeat(..)
+            )
         )
     }
 
@@ -68,7 +74,8 @@ impl PendingMessage {
                 | WorkerMessage::AnswerInterrupt(..)
                 | WorkerMessage::Heartbeat(..)
                 | WorkerMessage::Reasoned(_)
-                | WorkerMessage::ToolDone(_),
+                | WorkerMessage::ToolDone(_)
+                | WorkerMessage::ChildStarted(_),
             )
             | None => false,
         }
@@ -79,6 +86,7 @@ impl PendingMessage {
         match &self.message {
             Some(WorkerMessage::ModelDone(model_done)) => matches!(model_done.outcome, Err(EffectError::NotStarted)),
             Some(WorkerMessage::ToolDone(done)) => matches!(done.outcome, Err(EffectError::NotStarted)),
+            Some(WorkerMessage::ChildStarted(started)) => matches!(started.outcome, Err(EffectError::NotStarted)),
             Some(
                 WorkerMessage::CheckStore
                 | WorkerMessage::Enqueue(..)
@@ -108,7 +116,8 @@ impl PendingMessage {
             | WorkerMessage::Heartbeat(..)
             | WorkerMessage::Reasoned(_)
             | WorkerMessage::ModelDone(_)
-            | WorkerMessage::ToolDone(_) => None,
+            | WorkerMessage::ToolDone(_)
+            | WorkerMessage::ChildStarted(_) => None,
         }
     }
 
@@ -154,6 +163,7 @@ impl PendingMessage {
             WorkerMessage::Reasoned(reasoned) => drafting.reasoned(reasoned),
             WorkerMessage::ModelDone(model_done) => drafting.model_done(model_done),
             WorkerMessage::ToolDone(done) => drafting.tool(done),
+            WorkerMessage::ChildStarted(started) => drafting.child_started(started),
             WorkerMessage::Report(result, _) => drafting.report(result),
             WorkerMessage::Stop(stop, _) => drafting.stop(stop),
             WorkerMessage::AnswerInterrupt(answer, _) => drafting.answer_interrupt(answer),
@@ -201,7 +211,8 @@ impl PendingMessage {
                 | WorkerMessage::Enqueue(..)
                 | WorkerMessage::Heartbeat(..)
                 | WorkerMessage::ModelDone(_)
-                | WorkerMessage::ToolDone(_),
+                | WorkerMessage::ToolDone(_)
+                | WorkerMessage::ChildStarted(_),
             )
             | None => {}
         }
@@ -335,6 +346,23 @@ impl Drafting<'_> {
         }
     }
 
+    /// Records that the child run of a call is on record, or gives the call the reason why there is none.
+    fn child_started(&mut self, started: &ChildStarted) -> bool {
+        let is_open = self.draft.run.call(started.call).is_some_and(|call| call.progress == Progress::Open);
+        if started.run != self.run || !is_open {
+            return false;
+        }
+        match &started.outcome {
+            Ok(()) => self.step(Input::ChildBegun(started.call)),
+            Err(EffectError::Panicked) => self.step(Input::Panicked),
+            Err(EffectError::NotStarted | EffectError::ReplayMismatch) => false,
+            Err(EffectError::Failed(Refused { code, message })) => {
+                let content = windlass_kernel::content::refusal(started.call, TaskStatus::Failed, code, message);
+                self.take_result(started.call, TaskStatus::Failed, content, None, None)
+            }
+        }
+    }
+
     fn report(&mut self, result: &ToolResult) -> bool {
         let is_awaited = self.draft.run.call(result.call).is_some_and(|call| !call.is_received());
         if result.run != self.run || !is_awaited {
@@ -373,7 +401,7 @@ impl Drafting<'_> {
             reason: None,
             key: None,
         });
-        self.step(Input::Reported(Report { call, cause: ReportCause::Tool, status, item, after }))
+        self.step(Input::Reported(Report { call, cause: ReportCause::Tool, status, item, after, below: None }))
     }
 
     fn stop(&mut self, stop: &Stop) -> bool {

@@ -51,7 +51,8 @@ impl Worker {
                     | WorkerMessage::Heartbeat(..)
                     | WorkerMessage::Reasoned(_)
                     | WorkerMessage::ModelDone(_)
-                    | WorkerMessage::ToolDone(_),
+                    | WorkerMessage::ToolDone(_)
+                    | WorkerMessage::ChildStarted(_),
                 )
                 | None => Reply::Committed(None),
             };

@@ -5,6 +5,7 @@
 
 mod approvals;
 mod bells;
+mod children;
 mod doorbell;
 mod drain;
 mod erase;

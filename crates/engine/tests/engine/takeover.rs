@@ -124,6 +124,8 @@ fn c_002_a_commit_of_an_old_owner_is_fenced() {
             consumed: Vec::new(),
             clears_deltas: false,
             follows: None,
+            stops: Vec::new(),
+            report: None,
             now: second.engine.now(),
         };
         let current = Guard { agent: a.clone(), status: after.head.status, epoch: after.head.epoch, run, seq: after.head.seq };

@@ -139,7 +139,7 @@ fn deliver_results(calls: &[OpenCall]) -> Ending {
     let ends_run = |call: &&OpenCall| terminates(call) || !calls.iter().any(terminates);
     let received = calls.iter().filter(ends_run).filter_map(|call| match call.progress {
         Progress::Received { item, status, .. } => Some((call, item, status)),
-        Progress::Open => None,
+        Progress::Open | Progress::Begun => None,
     });
     let mut status = TaskStatus::Success;
     let mut fields = Vec::new();

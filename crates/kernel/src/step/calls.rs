@@ -3,9 +3,10 @@
 use super::Draft;
 use crate::{
     budget,
-    ids::{CallNumber, Timestamp},
+    ids::{CallNumber, RunId, Timestamp},
     input::RequestedCall,
     manifest::{AfterExecution, EffectClass, Route, ToolSpec},
+    policy::Planned,
     run::{OpenCall, Progress},
 };
 
@@ -30,8 +31,30 @@ impl Draft<'_, '_> {
             after: tool.after_execution,
             untrusted: tool.untrusted,
             deadline: self.deadline(tool.deadline_ms),
+            child: None,
             progress: Progress::Open,
         }
+    }
+
+    /// A call that was planned. If it starts a child run, that run's id is drawn here and stands in the journal, so that starting it again
+    /// after a crash starts no second one.
+    pub(super) fn planned_call(&mut self, number: CallNumber, plan: &Planned) -> OpenCall {
+        let call = self.made_call(number, &plan.requested);
+        if plan.refused.is_none() { self.with_child(call) } else { call }
+    }
+
+    pub(super) fn with_child(&mut self, call: OpenCall) -> OpenCall {
+        match call.route {
+            Route::Child => OpenCall { child: Some(RunId((self.moment.fresh)().0)), ..call },
+            Route::InProcess | Route::External | Route::Client => call,
+        }
+    }
+
+    /// What making these calls counts against budgets.
+    pub(super) fn wanted(&self, planned: &[Planned]) -> budget::Wanted {
+        let made = || planned.iter().filter(|plan| plan.refused.is_none());
+        let is_child = |plan: &&Planned| self.manifest.tool(&plan.requested.tool).is_some_and(|tool| tool.route == Route::Child);
+        budget::Wanted { calls: made().count(), children: made().filter(is_child).count() }
     }
 
     /// A call of a tool that does not exist. It gets an error result in the same transition and never starts.
@@ -43,6 +66,7 @@ impl Draft<'_, '_> {
             effect: EffectClass::Read,
             after: AfterExecution::Suspend,
             untrusted: false,
+            child: None,
             deadline: self.moment.now,
             progress: Progress::Open,
         }

@@ -65,7 +65,7 @@ impl Draft<'_, '_> {
             (Cause::UnknownOutcome, Some(call), Decision::Record { status, item }) => {
                 let after = self.run().call(call).map(|call| call.after).unwrap_or_default();
                 self.resolve(&open, Verdict::Recorded, by);
-                self.record(Event::Reported { call, status, item, after });
+                self.record(Event::Reported { call, status, item, after, below: None });
             }
             (Cause::UnknownOutcome, Some(call), Decision::Release) => self.release(&open, call, Verdict::Released, by),
             (Cause::UnknownOutcome, Some(call), Decision::Tell) => {
@@ -106,7 +106,7 @@ impl Draft<'_, '_> {
         let (run, budgets, now) = (self.run(), &self.manifest.budgets, self.moment.now);
         let still = match run.phase {
             Phase::Thinking { .. } => budget::before_attempt(run, budgets, now),
-            Phase::Waiting { .. } if run.waiting_count() > 0 => budget::before_calls(run, budgets, 0, 0, now),
+            Phase::Waiting { .. } if run.waiting_count() > 0 => budget::before_calls(run, budgets, 0, budget::Wanted::default(), now),
             Phase::Accepted | Phase::Waiting { .. } | Phase::Ended { .. } => None,
         };
         match still {
@@ -155,7 +155,7 @@ impl Draft<'_, '_> {
     /// Closes an interrupt, and lets the call that it held start under a new deadline. If a budget was used up meanwhile the call gets an
     /// error result instead: other calls of the iteration may be in progress, so that the run can't be held or ended here.
     fn release(&mut self, open: &Interrupt, call: CallNumber, verdict: Verdict, by: Option<Arc<str>>) {
-        if let Some(breach) = budget::before_calls(self.run(), &self.manifest.budgets, 0, 0, self.moment.now) {
+        if let Some(breach) = budget::before_calls(self.run(), &self.manifest.budgets, 0, budget::Wanted::default(), self.moment.now) {
             self.resolve(open, verdict, by);
             let (kind, limit) = (breach.kind.as_str(), breach.limit);
             let text = format!("the budget of {limit} {kind} was used up before this call could be started");

@@ -22,8 +22,7 @@ impl Draft<'_, '_> {
         for (plan, call) in planned.iter_mut().zip(left) {
             plan.refused = unapproved(self.manifest, call).or(plan.refused.take()).or_else(|| moved(self.manifest, call));
         }
-        let may_start = planned.iter().filter(|plan| plan.refused.is_none()).count();
-        let breach = budget::before_calls(self.run(), &self.manifest.budgets, 0, may_start, self.moment.now);
+        let breach = budget::before_calls(self.run(), &self.manifest.budgets, 0, self.wanted(&planned), self.moment.now);
         if let Some(breach) = breach.filter(|_| !self.manifest.budgets_park) {
             return self.breach(breach);
         }
@@ -32,7 +31,7 @@ impl Draft<'_, '_> {
             let number = self.call_number(index);
             let taken = InheritedCall { requested: plan.requested.clone(), ..call.clone() };
             items.push(self.append_new(ItemKind::Call, content::inherited_call(number, &taken)));
-            calls.push(self.made_call(number, &plan.requested));
+            calls.push(self.planned_call(number, plan));
         }
         let tainted = left.iter().any(|call| call.tainted);
         self.record(Event::CallsInherited { at: self.moment.now, calls: calls.clone(), tainted });
@@ -60,10 +59,10 @@ fn moved(manifest: &Manifest, call: &InheritedCall) -> Option<Refusal> {
     let is_other = call.approval.as_ref().is_some_and(|approval| approval.address != manifest.address(&call.requested.tool));
     let message = match (tool.route, is_other) {
         (Route::Client, _) => "the tool of this call is a function of the client now; it was not made. Call the tool again if it is needed",
-        (Route::InProcess | Route::External, true) => {
+        (Route::InProcess | Route::External | Route::Child, true) => {
             "the user approved this call for another tool server; it was not made. Call the tool again if it is needed"
         }
-        (Route::InProcess | Route::External, false) => return None,
+        (Route::InProcess | Route::External | Route::Child, false) => return None,
     };
     Some(Refusal { code: "another_tool", message: message.to_owned() })
 }

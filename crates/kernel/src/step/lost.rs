@@ -94,7 +94,8 @@ impl Draft<'_, '_> {
         let is_write = |call: &CallNumber| run.call(*call).is_some_and(|open| open.effect == EffectClass::Write);
         let started = outstanding(run).into_iter().filter_map(|effect| match effect {
             Effect::StartTool { call } => Some(call),
-            Effect::CallModel { .. } => None,
+            // A child run is recognised by its id: starting it again starts nothing.
+            Effect::CallModel { .. } | Effect::StartChild { .. } => None,
         });
         started.filter(is_write).collect()
     }

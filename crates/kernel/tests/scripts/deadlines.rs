@@ -165,9 +165,9 @@ reply: ever
 expired?
 ",
         expect![[r#"
-    entered -> leased, lap_started(1) [call_model 1] = running
-    reply: ever -> replied(1 ever) [start_tool 1] +call 1 = suspended, waits for 1 until 9223372036854775807
-    expired? nothing
-"#]],
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: ever -> replied(1 ever) [start_tool 1] +call 1 = suspended, waits for 1 without deadline
+            expired? nothing
+        "#]],
     );
 }

@@ -8,6 +8,7 @@ mod approvals;
 mod attempts;
 mod budgets;
 mod budgets_park;
+mod children;
 mod choices;
 mod client_approvals;
 mod compaction;

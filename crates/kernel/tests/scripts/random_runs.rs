@@ -119,7 +119,7 @@ fn sensible(
             match run.call_hold(call.call).map(|interrupt| interrupt.cause) {
                 Some(Cause::Approval) => ScriptedInput::Approve { call: call.call, by: Some(format!("person {}", run.next_number)) },
                 Some(_) => ScriptedInput::Record { call: call.call, status },
-                None => ScriptedInput::Report { call: call.call, status, after },
+                None => ScriptedInput::Report { call: call.call, status, after, below: None },
             }
         }
         Phase::Ended { .. } => ScriptedInput::TakenOver { lost: 0, streamed: None },
@@ -152,7 +152,7 @@ fn play_iteration(setup: &Setup, iteration: &Iteration, order: &[usize]) -> (Run
         let item = item_id(1_000_000 + *index as u128);
         driver.kinds.insert(item, ItemKind::Result);
         let call = CallNumber(*index as u32 + 1);
-        written.extend(driver.take(Input::Reported(Report { call, cause: ReportCause::Tool, status, item, after })).items);
+        written.extend(driver.take(Input::Reported(Report { call, cause: ReportCause::Tool, status, item, after, below: None })).items);
     }
     (without_numbers(driver.run), driver.appended, written)
 }
@@ -177,19 +177,24 @@ fn any_setup() -> impl Strategy<Value = Setup> {
             let field = |(name, required): (&str, bool)| ResultField { name: name.into(), description: String::new(), required };
             let result_fields = fields.into_iter().map(field).collect();
             let gates = gates.into_iter().map(gate).collect();
-            Setup { origin, manifest: Manifest { tools, budgets, result_fields, gates, budgets_park, client_approves, ..manifest() } }
+            Setup {
+                origin,
+                parent: None,
+                manifest: Manifest { tools, budgets, result_fields, gates, budgets_park, client_approves, ..manifest() },
+            }
         },
     )
 }
 
 fn any_tool() -> impl Strategy<Value = ToolSpec> {
-    let route = prop_oneof![6 => Just(Route::InProcess), 3 => Just(Route::External), 1 => Just(Route::Client)];
+    let route = prop_oneof![6 => Just(Route::InProcess), 3 => Just(Route::External), 1 => Just(Route::Client), 2 => Just(Route::Child)];
     let effect = prop::sample::select(vec![EffectClass::Read, EffectClass::Idempotent, EffectClass::Write, EffectClass::Write]);
     let after = prop_oneof![5 => Just(AfterExecution::Suspend), 1 => Just(AfterExecution::Terminate)];
     let deadline = prop::sample::select(vec![0, 1, 1_000, 60_000, u64::MAX]);
     (route, effect, after, deadline, any::<bool>()).prop_map(|(route, effect, after_execution, deadline_ms, untrusted)| ToolSpec {
         route,
         untrusted,
+        agent: None,
         effect,
         after_execution,
         deadline_ms,
@@ -208,6 +213,7 @@ fn any_budgets() -> impl Strategy<Value = Budgets> {
         calls,
         tokens,
         wall_ms,
+        children: None,
     })
 }
 
@@ -237,7 +243,8 @@ fn any_input() -> impl Strategy<Value = ScriptedInput> {
             between: "and".into(),
             calls,
         }),
-        4 => (call(), any_status(), any_after()).prop_map(|(call, status, after)| ScriptedInput::Report { call, status, after }),
+        4 => (call(), any_status(), any_after()).prop_map(|(call, status, after)| ScriptedInput::Report { call, status, after, below: None }),
+        2 => call().prop_map(ScriptedInput::Begun),
         2 => call().prop_map(ScriptedInput::Timeout),
         2 => call().prop_map(ScriptedInput::LeaseEnded),
         4 => (any_lost_tokens(), prop::option::of(Just("half".to_owned()))).prop_map(|(lost, streamed)| ScriptedInput::TakenOver { lost, streamed }),

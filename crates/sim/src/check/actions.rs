@@ -104,6 +104,7 @@ fn of_worker(state: &State, rules: &Rules<'_>, worker: &Worker, index: u8, actio
                 }
             }
             Effect::StartTool { call } => actions.push(Action::ToolEnds(index, call.0 as u8)),
+            Effect::StartChild { .. } => {}
         }
     }
     let has_stake = worker.is_busy() || state.store.head.owner == Some(worker.node) && state.store.head.run.is_some();

@@ -71,8 +71,10 @@ impl Config {
             remote: None,
             strict: None,
             untrusted: false,
+            agent: None,
         };
-        let budgets = Budgets { iterations: ITERATIONS_MAX, calls: Some(self.tools.len() as u32), tokens: None, wall_ms: None };
+        let budgets =
+            Budgets { iterations: ITERATIONS_MAX, calls: Some(self.tools.len() as u32), tokens: None, wall_ms: None, children: None };
         Manifest { tools: self.tools.iter().enumerate().map(tool).collect(), ..Manifest::plain("checked", budgets) }
     }
 }

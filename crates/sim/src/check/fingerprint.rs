@@ -182,6 +182,9 @@ fn hash_run(run: &Run, stored: u64, mixer: &mut Mixer) {
         interrupts,
         raised: _,
         tainted: _,
+        parent: _,
+        children_used: _,
+        below: _,
     } = run;
     let ahead = if stored == 0 { 0 } else { next_number.wrapping_sub(stored) };
     interrupts.iter().for_each(|interrupt| hash_interrupt(interrupt, mixer));

@@ -74,7 +74,7 @@ impl CallStatus {
     pub fn of(status: windlass_kernel::CallStatus) -> Self {
         use windlass_kernel::CallStatus as Stored;
         match status {
-            Stored::Started => CallStatus::Started,
+            Stored::Started | Stored::Begun => CallStatus::Started,
             Stored::Waiting | Stored::Claimed => CallStatus::Waiting,
             Stored::Parked => CallStatus::Parked,
             Stored::Received | Stored::Applied | Stored::Expired | Stored::Dropped => CallStatus::Over,

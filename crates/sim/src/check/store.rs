@@ -403,6 +403,7 @@ fn judge(seen: &mut Seen, stored: &Run, event: &Event) {
         | Event::ActionStarted { .. }
         | Event::CallsInherited { .. }
         | Event::Heartbeat
+        | Event::ChildBegun { .. }
         | Event::CallReleased { .. }
         | Event::Interrupted(_)
         | Event::Approved { .. }
@@ -419,7 +420,7 @@ fn judge(seen: &mut Seen, stored: &Run, event: &Event) {
 fn accepted(run: RunNo) -> Arc<Run> {
     let range = |id: u128, length| BoxRange { id: BoxId(uuid::Uuid::from_u128(id)), length };
     let (context, output) = (range(u128::from(run) * 2, 1), range(u128::from(run) * 2 + 1, 0));
-    let event = Event::Accepted { origin: Origin::Turn, context, output, caller: None };
+    let event = Event::Accepted { origin: Origin::Turn, context, output, caller: None, parent: None };
     Arc::new(apply(None, &event).expect("every journal begins with `accepted`"))
 }
 

@@ -62,7 +62,7 @@ impl Draft {
     fn report(&mut self, rules: &Rules<'_>, run: RunNo, call: CallNumber, cause: ReportCause, now: Timestamp) {
         let status = if cause == ReportCause::Deadline { TaskStatus::Timeout } else { TaskStatus::Success };
         let item = ItemId(Uuid::from_u128(1 + u128::from(run) * 1000 + u128::from(call.0) * 10));
-        self.step(rules, Input::Reported(Report { call, cause, status, item, after: None }), now);
+        self.step(rules, Input::Reported(Report { call, cause, status, item, after: None, below: None }), now);
     }
 }
 
@@ -370,6 +370,8 @@ impl Scene<'_> {
             match effect {
                 Effect::StartTool { call } => self.state.store.start(&mut self.seen, run, call),
                 Effect::CallModel { id, .. } => self.judge_model_call(run, id),
+                // The worlds of this check have one head, and no agents among their tools.
+                Effect::StartChild { .. } => {}
             }
             self.state.workers[index].in_flight.push(RunningEffect { run, effect, is_over: false });
         }

@@ -145,15 +145,19 @@ fn roster() -> AgentCatalog {
         remote: None,
         strict: None,
         untrusted: false,
+        agent: None,
     };
     let alice = AgentSpec {
         policy: PolicyName::Respond,
         model: None,
         instructions: Some("Be brief.".into()),
         tools: vec!["echo".into()],
-        budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None },
+        budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None },
         budgets_park: false,
         serial: false,
+        description: None,
+        parameters: None,
+        levels: 1,
         tenants: windlass_ports::Tenants::All,
     };
     let agents = BTreeMap::from([(AgentName::from("alice"), alice)]);

@@ -246,6 +246,7 @@ impl Track {
             | Event::Approved { .. }
             | Event::Edited { .. }
             | Event::Resolved { .. }
+            | Event::ChildBegun { .. }
             | Event::CallParked { .. }
             | Event::CallReleased { .. }
             | Event::Parked { .. }

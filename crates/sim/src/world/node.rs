@@ -258,7 +258,8 @@ fn settings(world: &World) -> Settings {
 /// The agents. The first one has budgets that its runs can exceed.
 fn specs(world: &World) -> BTreeMap<AgentName, AgentSpec> {
     let Some(first) = world.agents.first() else { return BTreeMap::new() };
-    let budgets = Budgets { iterations: world.options.iterations_max, calls: Some(5), tokens: Some(150), wall_ms: Some(45_000) };
+    let budgets =
+        Budgets { iterations: world.options.iterations_max, calls: Some(5), tokens: Some(150), wall_ms: Some(45_000), children: None };
     let spec = AgentSpec {
         policy: PolicyName::Respond,
         model: None,
@@ -267,6 +268,9 @@ fn specs(world: &World) -> BTreeMap<AgentName, AgentSpec> {
         budgets,
         budgets_park: world.options.operator,
         serial: false,
+        description: None,
+        parameters: None,
+        levels: 1,
         tenants: windlass_ports::Tenants::All,
     };
     [(first.agent.clone(), spec)].into()

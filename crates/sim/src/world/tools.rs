@@ -75,6 +75,7 @@ pub(super) fn services() -> BTreeMap<ToolName, ToolSpec> {
         remote: None,
         strict: None,
         untrusted: false,
+        agent: None,
     };
     SERVED.into_iter().map(tool).map(|tool| (tool.name.clone(), tool)).collect()
 }

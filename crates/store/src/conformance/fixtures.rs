@@ -7,13 +7,13 @@ use std::sync::{
 
 use windlass_kernel::{
     AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, CallUpdate, CallerSpan, ChunkLengths, ConversationId, EffectClass,
-    Epoch, Event, Gate, Input, ItemId, ItemKind, Manifest, Moment, NewItem, Opening, Origin, Reply, Report, ReportCause, RequestedCall,
-    Route, Run, RunId, SpanId, TaskStatus, Tenant, Timestamp, ToolSpec, Transition, apply, content, step,
+    Epoch, Event, Gate, Input, ItemId, ItemKind, Manifest, Moment, NewItem, Opening, Origin, ParentCall, Reply, Report, ReportCause,
+    RequestedCall, Route, Run, RunId, SpanId, TaskStatus, Tenant, Timestamp, ToolSpec, Transition, apply, content, step,
 };
 use windlass_ports::{
     Admission, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, ContextSize, DeltaBatch, Enqueued, Guard, Lineage, Loaded,
     Message, MessageKind, NewBox, NewCall, NewMessage, NewPack, NewReport, NewRun, NodeId, PinnedManifest, StateWrite, StoreError, Taken,
-    codec,
+    child_head, codec,
 };
 
 use super::Full;
@@ -44,6 +44,9 @@ pub const CHARGE: &str = "charge";
 /// A tool of the server process.
 pub const LOCAL: &str = "local";
 
+/// An agent as a tool: a call of it starts a child run.
+pub const HELPER: &str = "agent__helper";
+
 /// A tool that the client runs itself: a call of it ends the run.
 pub const HANDED_BACK: &str = "handed back";
 
@@ -70,14 +73,16 @@ pub fn manifest() -> Arc<PinnedManifest> {
         remote: None,
         strict: None,
         untrusted: false,
+        agent: None,
     };
-    let budgets = Budgets { iterations: 1_000, calls: None, tokens: None, wall_ms: None };
+    let budgets = Budgets { iterations: 1_000, calls: None, tokens: None, wall_ms: None, children: None };
     Arc::new(codec::pin_manifest(Manifest {
         tools: vec![
             tool(LOOKUP, Route::External, EffectClass::Read),
             tool(CHARGE, Route::External, EffectClass::Write),
             tool(LOCAL, Route::InProcess, EffectClass::Read),
             tool(HANDED_BACK, Route::Client, EffectClass::Write),
+            ToolSpec { deadline_ms: u64::MAX, agent: Some("helper".into()), ..tool(HELPER, Route::Child, EffectClass::Idempotent) },
         ],
         ..Manifest::plain("test", budgets)
     }))
@@ -118,6 +123,7 @@ pub fn report_input(message: &Message) -> Input {
         status: message.outcome.unwrap_or(TaskStatus::Success),
         item: message.item.unwrap(),
         after: message.after,
+        below: message.below,
     })
 }
 
@@ -219,6 +225,7 @@ impl Kit {
             context: BoxRange { id: context.id, length: context.items.len() as u32 },
             output: BoxRange { id: output, length: 0 },
             caller: CALLER,
+            parent: None,
         };
         NewRun {
             run: self.run_id(),
@@ -243,6 +250,17 @@ impl Kit {
             admission: Admission { queued_per_agent_max: 1_000, open_per_tenant_max: 10_000 },
             now,
         }
+    }
+
+    /// The child run of a call, which has a head of its own.
+    pub fn new_child(&self, child: RunId, parent: ParentCall, now: Timestamp) -> NewRun {
+        let mut new = self.new_run(&child_head(&agent("").tenant, child), now);
+        let Event::Accepted { origin, context, output, caller, .. } = new.accepted else { panic!("the first event") };
+        new.run = child;
+        new.agent_name = Some("helper".into());
+        new.accepted = Event::Accepted { origin, context, output, caller, parent: Some(Box::new(parent)) };
+        new.state = apply(None, &new.accepted).unwrap();
+        self.entering(new)
     }
 
     /// The same turn, entered if its agent is idle.
@@ -277,6 +295,8 @@ impl Kit {
             consumed: Vec::new(),
             clears_deltas: false,
             follows: None,
+            stops: made.stops,
+            report: made.report,
             now,
         }
     }

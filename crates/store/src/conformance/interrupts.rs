@@ -226,7 +226,7 @@ pub async fn a_run_may_be_entered_with_an_interrupt(store: Arc<dyn Full>) {
     let (kit, agent) = (gated(&store, Gate::default()), agent("a"));
     let mut new = kit.new_run(&agent, START);
     let Event::Accepted { context, output, caller, .. } = new.accepted else { panic!("the first event") };
-    new.accepted = Event::Accepted { origin: Origin::Action, context, output, caller };
+    new.accepted = Event::Accepted { origin: Origin::Action, context, output, caller, parent: None };
     new.state = windlass_kernel::apply(None, &new.accepted).unwrap();
     new.kind = MessageKind::UiAction;
     let requested = RequestedCall { provider_id: String::new(), tool: CHARGE.into(), arguments: "{}".into() };
@@ -339,7 +339,10 @@ pub async fn a_run_that_is_given_up_has_no_open_interrupts(store: Arc<dyn Full>)
     let deliverable = kit.item(ItemKind::Deliverable, b"{\"text\":\"given up\"}");
     store.quarantine(agent.clone(), run, "unreadable".into()).await.unwrap();
     let now = START.plus_ms(3);
-    store.abandon(agent.clone(), GivenUp { run, node: NODE, deliverable, message, now }).await.unwrap();
+    store
+        .abandon(agent.clone(), GivenUp { run, node: NODE, deliverable, message, result: kit.item_id(), children: Vec::new(), now })
+        .await
+        .unwrap();
     let closed = Some(ClosedInterrupt { verdict: Verdict::Stopped, by: None, at: now });
     let rows = list(&store, &agent.tenant, everything()).await;
     assert_eq!(rows.into_iter().map(|row| row.closed).collect::<Vec<_>>(), [closed.clone(), closed]);

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "these are tests that other crates run: a panic is how they fail")]
 
 pub mod aging;
+pub mod children;
 pub mod claims;
 pub mod content;
 pub mod conversations;
@@ -108,6 +109,15 @@ macro_rules! conformance {
             reports::a_report_for_a_queued_run_waits_with_it;
             reports::a_refused_message_no_longer_waits;
             reports::a_report_of_the_owner_meets_one_from_outside;
+            children::the_end_of_a_child_is_the_result_of_a_call;
+            children::a_child_is_recorded_once;
+            children::a_child_of_a_run_that_does_not_wait_is_refused;
+            children::the_end_of_a_parent_stops_its_children;
+            children::a_child_whose_parent_has_ended_reports_too_late;
+            children::a_child_may_end_as_it_is_entered;
+            children::a_call_that_is_given_up_stops_its_child;
+            children::children_are_listed_for_their_parent;
+            children::a_tree_goes_on_when_one_of_its_runs_is_given_up;
             claims::calls_are_given_oldest_first;
             claims::a_repeated_key_gives_the_same_calls;
             claims::the_end_of_a_lease_is_due;
@@ -215,6 +225,9 @@ macro_rules! conformance {
             races::of_racing_reports_one_is_recorded;
             races::a_report_that_races_a_suspend_is_counted;
             races::of_racing_services_one_is_given_the_call;
+            children::a_child_that_races_the_end_of_its_parent_is_refused_or_stopped;
+            children::a_result_that_races_the_parents_commit_is_counted;
+            children::children_that_end_at_once_are_all_counted;
             requests::of_racing_adopters_one_has_the_request;
             conversations::of_racing_runs_one_begins_and_no_added_item_is_lost;
             erasing::a_follow_up_that_races_an_erasure_reads_all_or_is_refused;

@@ -107,7 +107,10 @@ pub async fn a_quarantined_agent_continues_when_its_run_is_given_up(store: Arc<d
         let (call, item, outcome, after, source, reason, key) = (None, None, None, None, None, None, None);
         let message = NewMessage { kind: MessageKind::Answer, call, item, outcome, after, source, reason, key };
         let deliverable = kit.item(ItemKind::Deliverable, b"{\"text\":\"given up\"}");
-        store.abandon(agent.clone(), GivenUp { run, node: NODE, deliverable, message, now: START })
+        store.abandon(
+            agent.clone(),
+            GivenUp { run, node: NODE, deliverable, message, result: kit.item_id(), children: Vec::new(), now: START },
+        )
     };
     assert_eq!(give_up(run).await.unwrap(), Abandoned::NotQuarantined);
     store.quarantine(agent.clone(), run, "unreadable".into()).await.unwrap();

@@ -15,6 +15,7 @@ impl ListReads for MemoryRows {
         let is_in_set = |row: &&RunRow| match &scan.set {
             RunSet::All => !row.unlisted,
             RunSet::Open => row.brief.status != RunStatus::Ended,
+            RunSet::Children(parent) => row.parent.as_ref().is_some_and(|call| call.run == *parent),
             RunSet::Named(name) => !row.unlisted && row.brief.agent_name.as_ref() == Some(name),
         };
         let wanted = older.filter(|row| row.brief.agent.tenant == *tenant).filter(is_in_set);

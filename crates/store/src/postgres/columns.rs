@@ -10,11 +10,11 @@ use tokio_postgres::{
 };
 use windlass_kernel::{
     AgentKey, BoxId, BoxRange, CallNumber, Cause, ChunkLengths, ConversationId, Epoch, HeadStatus, Interrupt, ItemId, ItemKind, OnTimeout,
-    RunId, Seq, TaskStatus, Timestamp, ToolName, Verdict,
+    ParentCall, RunId, Seq, TaskStatus, Timestamp, ToolName, Verdict,
 };
 use windlass_ports::{
     AgentSummary, CallStatus, ClosedInterrupt, ErrorDetail, InterruptView, Lineage, MessageId, MessageKind, MessageStatus, NodeId,
-    OpenRequest, OutboxRow, Part, RequestHash, RunStatus, StoreError,
+    OpenRequest, OutboxRow, Part, RequestHash, RunStatus, StoreError, codec,
 };
 
 use crate::{
@@ -224,7 +224,15 @@ impl Columns {
             held_ms: self.count()?,
             follows: self.maybe_id(RunId::from_slice)?,
             unlisted: self.yes()?,
+            parent: self.parent()?,
         })
+    }
+
+    /// The run, the key of its head and the call that a child run answers.
+    fn parent(&self) -> Result<Option<ParentCall>> {
+        let (run, head, call) = (self.maybe_id(RunId::from_slice)?, self.maybe_text()?, self.maybe_call()?);
+        let (Some(run), Some(head), Some(call)) = (run, head, call) else { return Ok(None) };
+        Ok(Some(ParentCall { run, head: head.as_str().into(), call, tainted: false }))
     }
 
     pub(super) fn agent_summary(&self) -> Result<AgentSummary> {
@@ -262,6 +270,7 @@ impl Columns {
             reason: self.maybe_text()?,
             created_at: self.time()?,
             processed_at: self.maybe_time()?,
+            below: self.maybe_text()?.and_then(|text| codec::decode_below(&text)),
         };
         Ok((id, row))
     }

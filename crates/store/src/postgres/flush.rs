@@ -11,8 +11,8 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio_postgres::{Statement, error::SqlState, types::ToSql};
-use windlass_kernel::{AgentKey, ItemId, NewItem, Tenant};
-use windlass_ports::codec;
+use windlass_kernel::{AgentKey, Below, ItemId, NewItem, Tenant};
+use windlass_ports::{MessageId, codec};
 
 use super::{
     columns::{Text, int},
@@ -82,9 +82,11 @@ impl Writes<'_> {
             self.send(&statements.insert_heads, [self.heads(true)], None),
             self.send(&statements.delete_heads, [self.gone_heads()], Some("a head that is forgotten")),
             self.send(&statements.write_ends, begun_and_ended, Some("a run that changes")),
+            self.send(&statements.mark_children, [self.child_runs()], Some("a child run that begins")),
             self.send(&statements.activate_runs, [self.activated_runs()], Some("a run that is leased")),
             self.send(&statements.write_iterations, iterations, Some("a call that moves")),
             self.send(&statements.forget_deltas, [self.settled()], None),
+            self.send(&statements.mark_below, [self.child_results()], Some("the result of a child run")),
             self.send(&statements.update_messages, [self.changed_messages()], Some("a message that changes")),
             self.send(&statements.update_calls, [self.changed_calls()], Some("a call that changes")),
             self.send(&statements.insert_outbox, [self.outbox()], None),
@@ -212,6 +214,28 @@ impl Writes<'_> {
                 column(&rows, |row| row.unlisted),
             ],
         )
+    }
+
+    fn child_runs(&self) -> Part<'_> {
+        let rows: Vec<&RunRow> = self.all(|write_set| write_set.new_runs.values().filter(|row| row.parent.is_some()));
+        Part::of(
+            &rows,
+            [
+                column(&rows, |row| row.brief.run.as_bytes().as_slice()),
+                column(&rows, |row| row.parent.as_ref().map(|parent| parent.run.as_bytes().as_slice())),
+                column(&rows, |row| row.parent.as_ref().map(|parent| Text(parent.head.as_str()))),
+                column(&rows, |row| row.parent.as_ref().map(|parent| i64::from(parent.call.0))),
+            ],
+        )
+    }
+
+    fn child_results(&self) -> Part<'_> {
+        let inserted = |write_set: &'_ WriteSet| {
+            let rows = write_set.messages.iter().filter_map(|(id, write)| Some((*id, write.inserted()?.1.below?)));
+            rows.collect::<Vec<_>>()
+        };
+        let rows: Vec<(MessageId, Below)> = self.all(inserted);
+        Part::of(&rows, [column(&rows, |(id, _)| int(id.0)), column(&rows, |(_, below)| codec::encode_below(&below))])
     }
 
     fn changed_runs(&self) -> Part<'_> {

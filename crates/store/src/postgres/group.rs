@@ -50,6 +50,8 @@ pub(super) enum Ending {
 #[derive(Default)]
 pub(super) struct Opening {
     pub(super) heads: BTreeSet<Question>,
+    /// Those of `heads` that are not a verb's own: of its parent and its children.
+    pub(super) relatives: BTreeSet<Question>,
     pub(super) questions: BTreeSet<Question>,
 }
 
@@ -57,12 +59,13 @@ impl Opening {
     /// What the members declare to need.
     pub(super) fn of(members: &[Box<dyn Member>]) -> Self {
         let wants = || members.iter().map(|member| member.wants());
-        let heads = wants().filter_map(|wants| wants.agent.clone()).map(Question::Head).collect();
+        let heads = wants().flat_map(|wants| wants.agents.iter().cloned()).map(Question::Head).collect();
+        let relatives = wants().flat_map(|wants| wants.agents.iter().skip(1).cloned()).map(Question::Head).collect();
         let mut questions: BTreeSet<Question> = wants().flat_map(|wants| wants.questions.iter().cloned()).collect();
         if let [alone] = members {
             questions.extend(alone.wants().assumed.iter().map(|(question, _)| question.clone()));
         }
-        Opening { heads, questions }
+        Opening { heads, relatives, questions }
     }
 }
 
@@ -127,7 +130,7 @@ impl WriteConnection {
             if missing.is_empty() {
                 let is_idle = write_set.is_empty() && member.state() == VerbState::Done;
                 let (heads, questions) = answers.into_keys().partition(|question| matches!(question, Question::Head(_)));
-                return Ok((Opening { heads, questions }, is_idle));
+                return Ok((Opening { heads, relatives: BTreeSet::new(), questions }, is_idle));
             }
             known = missing.into_iter().collect();
         }
@@ -159,6 +162,12 @@ impl Transaction<'_> {
         .await;
         begun?;
         let mut answers: Answers = locked?.into_iter().collect();
+        // A child that was recorded while this transaction waited for the head of its parent is not in the snapshot of that statement.
+        let is_absent = |question: &Question| matches!(answers.get(question), Some(Answer::Head(None)));
+        let absent: Vec<Question> = opening.relatives.into_iter().filter(is_absent).collect();
+        if !absent.is_empty() {
+            answers.extend(lock_heads(self.session, absent).await?);
+        }
         answers.extend(asked?);
         let drawn = drawn?;
         let hashes = self.members.iter().flat_map(|member| &member.wants().hashes).map(|(item, hash)| (*item, *hash)).collect();

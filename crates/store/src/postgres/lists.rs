@@ -44,6 +44,11 @@ pub(super) async fn runs(session: &Session, kind: Vec<Question>) -> Answered {
         let found = match &scan.set {
             RunSet::All => rows(session, &session.statements.listed_runs, &params, Columns::run).await?,
             RunSet::Open => rows(session, &session.statements.unended_runs, &params, Columns::run).await?,
+            RunSet::Children(parent) => {
+                let parent = parent.as_bytes().as_slice();
+                let params: [&(dyn ToSql + Sync); 4] = [&whose, &below, &limit, &parent];
+                rows(session, &session.statements.child_runs, &params, Columns::run).await?
+            }
             RunSet::Named(name) => {
                 let name = Text(name.as_str());
                 let params: [&(dyn ToSql + Sync); 5] = [&whose, &below, &limit, &name, &RUNS_AT_ONCE_MAX];

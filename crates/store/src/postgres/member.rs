@@ -8,7 +8,8 @@ use std::{
 use tokio::sync::oneshot;
 use windlass_kernel::{AgentKey, CallNumber, ConversationId, InterruptUpdate, ItemId, NewItem, RunId, Tenant};
 use windlass_ports::{
-    Commit, ConversationChange, GivenUp, MessageId, NewPack, NewReport, NewRun, StoreError, Verb, codec, conversation_agent,
+    Commit, ConversationChange, GivenUp, MessageId, MessageKind, NewPack, NewReport, NewRun, StoreError, Verb, child_head, codec,
+    conversation_agent, parent_head,
 };
 
 use super::{
@@ -20,8 +21,8 @@ use crate::{rows::Result, verbs};
 /// What a verb will need, so that it is fetched before the verb runs. Anything that is missing here is only fetched later.
 #[derive(Default)]
 pub(super) struct Wants {
-    /// The agent whose head it locks. `None` for a verb that discovers its agents while it runs.
-    pub(super) agent: Option<AgentKey>,
+    /// The heads that it locks, its own one first. Empty for a verb that discovers its agents while it runs.
+    pub(super) agents: Vec<AgentKey>,
     /// The questions that it will ask besides that for the head.
     pub(super) questions: Vec<Question>,
     /// Questions whose answer is almost always that a key of its own is free. In a group this is assumed if the verb goes on to insert the
@@ -49,19 +50,21 @@ impl Wants {
             Verb::RenewCalls(_, calls) | Verb::ReleaseCalls(_, calls) => Wants::of_calls(calls),
             Verb::Pack(pack) => Wants::of_pack(pack),
             Verb::Quarantine(agent, ..) => Wants::of_agent(agent),
-            Verb::Abandon(agent, given_up) => Wants::of_abandon(agent, given_up),
+            Verb::Abandon(_, given_up) => Wants::of_abandon(given_up),
             Verb::Converse(tenant, id, change, _) => Wants::of_conversation(&conversation_agent(tenant, *id), *id, change),
             Verb::Refuse(agent, message, _) => Wants::of_refuse(agent, *message),
             _ => Wants::default(),
         }
     }
 
-    fn of_abandon(agent: &AgentKey, given_up: &GivenUp) -> Self {
-        Wants { numbers: 1, ..Wants::of_agent(agent).with_items(std::slice::from_ref(&given_up.deliverable)) }
+    /// Its parent stands in the row of the run, so that it discovers the head of the parent while it runs.
+    fn of_abandon(given_up: &GivenUp) -> Self {
+        let numbers = 2 + given_up.children.len();
+        Wants { numbers, ..Wants::default().with_items(std::slice::from_ref(&given_up.deliverable)) }
     }
 
     fn of_agent(agent: &AgentKey) -> Self {
-        Wants { agent: Some(agent.clone()), ..Wants::default() }
+        Wants { agents: vec![agent.clone()], ..Wants::default() }
     }
 
     fn of_enqueue(new: &NewRun) -> Self {
@@ -73,6 +76,10 @@ impl Wants {
         wants.assumed.push((Question::RunBrief(new.run), Answer::Brief(None)));
         wants.questions.extend(new.context.parent.iter().flat_map(|range| [Question::Box(range.id), Question::BoxLength(range.id)]));
         wants.questions.extend(new.conversation.map(|asked| Question::Conversation(asked.id)));
+        if let Some(parent) = &new.state.parent {
+            wants.agents.push(parent_head(tenant, parent));
+            wants.questions.push(Question::Call(parent.run, parent.call));
+        }
         wants.numbers = 1;
         wants.pins.push(pin(tenant, &new.manifest.hash));
         match &new.enter {
@@ -148,7 +155,12 @@ impl Wants {
             .questions
             .extend(requests.map(|request| Question::RecordedAnswer(agent.tenant.clone(), codec::key_hash(&agent.tenant, &request.key))));
         wants.assumed.extend(reports(commit.run, commit).map(|report| (report, Answer::Number(None))));
-        wants.numbers += commit.messages.len();
+        wants.numbers += commit.messages.len() + commit.stops.len() + usize::from(commit.report.is_some());
+        if let Some(report) = &commit.report {
+            wants.agents.push(parent_head(&agent.tenant, &report.parent));
+            wants.questions.push(Question::Report(report.parent.run, report.parent.call, MessageKind::ToolResult));
+        }
+        wants.agents.extend(commit.stops.iter().map(|child| child_head(&agent.tenant, *child)));
         wants
     }
 }

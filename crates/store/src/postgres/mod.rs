@@ -19,6 +19,7 @@ mod hash_keys;
 mod interrupts;
 mod lists;
 mod member;
+mod new_heads;
 mod open;
 mod overlay;
 mod parked;
@@ -240,7 +241,7 @@ impl PostgresStore {
     /// their agents while they run.
     async fn apply(&self, verb: Verb) -> Result<Written, StoreError> {
         let (options, wants) = (self.options, Wants::of(&verb));
-        let writer = wants.agent.as_ref().map_or(&self.roamer, |agent| self.writer(agent));
+        let writer = wants.agents.first().map_or(&self.roamer, |agent| self.writer(agent));
         writer.write(wants, move |rows| verbs::apply(rows, options, &verb, |_, verb| Err(verbs::not_of_rows(verb)))).await
     }
 

@@ -14,6 +14,8 @@
 use futures_util::future::try_join_all;
 use tokio_postgres::{Client, Statement};
 
+use super::new_heads::put_heads;
+
 macro_rules! head_columns {
     () => {
         "h.status, h.epoch, h.seq, h.run, h.owner, h.waiting, h.deadline, h.wake_at, h.pending, h.queued, h.runs, h.local, h.quarantined,
@@ -33,7 +35,7 @@ macro_rules! run_columns {
             brief_columns!(),
             ", r.kind, r.dedupe, r.manifest, r.context, r.output, r.state_version, r.state, r.iteration, r.trace, r.parent_step, r.source,
                r.depth, r.deliverable, r.created_at, r.ended_at, r.note, r.takes, r.erase_ms,
-               r.held_ms, r.follows, r.unlisted"
+               r.held_ms, r.follows, r.unlisted, r.parent, r.parent_agent, r.parent_call"
         )
     };
 }
@@ -41,7 +43,7 @@ macro_rules! run_columns {
 macro_rules! message_columns {
     () => {
         "m.n, m.kind, m.status, m.run, m.epoch, m.call, m.item, m.outcome, m.after_execution, m.source, m.reason, m.created_at,
-         m.processed_at"
+         m.processed_at, m.below"
     };
 }
 
@@ -97,18 +99,6 @@ macro_rules! each {
 macro_rules! all_of {
     ($type:literal, $change:expr) => {
         concat!("WITH changed AS (", $change, " RETURNING 1) SELECT 1 / (count(*) = cardinality($1::", $type, "[]))::int FROM changed")
-    };
-}
-
-/// The new values of heads. Those that are new are inserted.
-macro_rules! put_heads {
-    () => {
-        "INSERT INTO heads (tenant, agent, status, epoch, seq, run, owner, waiting, deadline, wake_at, pending, queued, runs, local,
-            quarantined, held)
-        SELECT unnest($1::text[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]),
-            unnest($5::bigint[]), unnest($6::bytea[]), unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[]),
-            unnest($10::bigint[]), unnest($11::bigint[]), unnest($12::bigint[]), unnest($13::bigint[]),
-            unnest($14::bigint[]), unnest($15::text[]), unnest($16::boolean[])"
     };
 }
 
@@ -242,6 +232,8 @@ statements! {
                 AND (w.tenant, w.agent, w.ordinal) >= ($1, $4, 0)
              ORDER BY w.tenant DESC, w.agent DESC, w.ordinal DESC LIMIT $3 + $5)
         ) AS o CROSS JOIN LATERAL (SELECT * FROM runs t WHERE t.run = o.run LIMIT 1) AS r ORDER BY r.run DESC LIMIT $3");
+    child_runs: concat!("SELECT ", run_columns!(), " FROM runs r WHERE r.parent IS NOT NULL AND r.tenant = $1 AND r.parent = $4
+        AND r.run < $2 ORDER BY r.run DESC LIMIT $3");
     unended_runs: concat!("SELECT ", run_columns!(), " FROM (
             (SELECT h.run FROM heads h WHERE h.tenant = $1 AND h.run < $2 ORDER BY h.run DESC LIMIT $3)
             UNION ALL
@@ -350,6 +342,14 @@ statements! {
             CROSS JOIN LATERAL (SELECT t.ctid FROM calls t WHERE t.run = q.run AND t.call = q.call LIMIT 1) AS found
             WHERE c.ctid = found.ctid RETURNING 1)
         SELECT 1 / ((SELECT count(*) FROM moved) = cardinality($64::bytea[]))::int");
+    /// Only child runs have parents, so that other runs pay nothing for these columns.
+    mark_children: all_of!("bytea", "UPDATE runs r SET parent = q.parent, parent_agent = q.agent, parent_call = q.call
+        FROM (SELECT unnest($1::bytea[]) AS run, unnest($2::bytea[]) AS parent, unnest($3::text[]) AS agent,
+            unnest($4::bigint[]) AS call) AS q
+        CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run LIMIT 1) AS found WHERE r.ctid = found.ctid");
+    /// Only results of child runs say what those used.
+    mark_below: all_of!("bigint", "UPDATE inbox m SET below = q.below FROM (SELECT unnest($1::bigint[]) AS n, unnest($2::text[]) AS below) AS q
+        CROSS JOIN LATERAL (SELECT t.ctid FROM inbox t WHERE t.n = q.n LIMIT 1) AS found WHERE m.ctid = found.ctid");
     activate_runs: all_of!("bytea", "UPDATE runs r SET status = 'active', epoch = q.epoch
         FROM (SELECT unnest($1::bytea[]) AS run, unnest($2::bigint[]) AS epoch) AS q
         CROSS JOIN LATERAL (SELECT t.ctid FROM runs t WHERE t.run = q.run LIMIT 1) AS found WHERE r.ctid = found.ctid");

@@ -146,8 +146,10 @@ impl Group {
     }
 
     fn take(&mut self, member: Box<dyn Member>, later: &mut VecDeque<Box<dyn Member>>) {
-        let agent = member.wants().agent.clone();
-        let is_first = agent.is_none_or(|agent| self.agents.insert(agent));
+        let agents = &member.wants().agents;
+        let is_first = agents.iter().all(|agent| !self.agents.contains(agent));
+        // A verb that has to wait keeps its agents: a later verb of one of them must not overtake it.
+        self.agents.extend(agents.iter().cloned());
         if !is_first || !self.has_room() {
             later.push_back(member);
             return;

@@ -50,6 +50,14 @@ impl<P: Prepared> ListReads for SqliteRows<P> {
                 );
                 self.all(sql, params![tenant, below, limit, name.as_str(), RUNS_AT_ONCE_MAX], run)
             }
+            RunSet::Children(parent) => {
+                let sql = concat!(
+                    "SELECT ",
+                    run_columns!(),
+                    " FROM runs INDEXED BY runs_children WHERE tenant = ?1 AND parent = ?4 AND run < ?2 ORDER BY run DESC LIMIT ?3"
+                );
+                self.all(sql, params![tenant, below, limit, parent.as_bytes()], run)
+            }
             RunSet::Open => {
                 let sql = concat!(
                     "SELECT ",

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rusqlite::{Row, params};
 use windlass_kernel::{
-    AgentKey, BoxId, BoxRange, CallNumber, Epoch, HeadStatus, ItemId, ItemKind, Manifest, RunId, Seq, TaskStatus, Tenant, Timestamp,
-    ToolName,
+    AgentKey, BoxId, BoxRange, CallNumber, Epoch, HeadStatus, ItemId, ItemKind, Manifest, ParentCall, RunId, Seq, TaskStatus, Tenant,
+    Timestamp, ToolName,
 };
 use windlass_ports::{CallStatus, Lineage, MessageId, MessageKind, MessageStatus, NodeId, OutboxRow, Page, RunStatus, codec};
 
@@ -34,7 +34,7 @@ macro_rules! run_columns {
         concat!(
             brief_columns!(),
             ", kind, dedupe, manifest, context, output, state_version, state, iteration, trace, parent_step, source, depth,
-              deliverable, created_at, ended_at, note, takes, erase_ms, held_ms, follows, unlisted"
+              deliverable, created_at, ended_at, note, takes, erase_ms, held_ms, follows, unlisted, parent, parent_agent, parent_call"
         )
     };
 }
@@ -43,7 +43,8 @@ pub(super) use {brief_columns, run_columns};
 
 macro_rules! message_columns {
     () => {
-        "i.n, i.kind, i.status, i.run, i.epoch, i.call, i.item, i.outcome, i.after_execution, i.source, i.reason, i.created_at, i.processed_at"
+        "i.n, i.kind, i.status, i.run, i.epoch, i.call, i.item, i.outcome, i.after_execution, i.source, i.reason, i.created_at, i.processed_at,
+         i.below"
     };
 }
 
@@ -106,7 +107,15 @@ pub(super) fn run(row: &Row<'_>) -> rusqlite::Result<RunRow> {
         held_ms: count(row, 26)?,
         follows: maybe_id(row, 27, RunId::from_slice)?,
         unlisted: row.get(28)?,
+        parent: parent(row, 29)?,
     })
+}
+
+/// Columns from `at` on: the run, the key of its head and the call that a child run answers.
+fn parent(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<ParentCall>> {
+    let Some(run) = maybe_id(row, at, RunId::from_slice)? else { return Ok(None) };
+    let (head, call) = (variant(row, at + 1, |text| Some(text.into()))?, CallNumber(small(row, at + 2)?));
+    Ok(Some(ParentCall { run, head, call, tainted: false }))
 }
 
 /// Columns from `at` on: trace, parent step, source, depth.
@@ -127,6 +136,7 @@ fn message(row: &Row<'_>) -> rusqlite::Result<(MessageId, MessageRow)> {
         after: maybe_variant(row, 8, spelling::parse_after)?,
         source: row.get(9)?,
         reason: row.get(10)?,
+        below: maybe_variant(row, 13, codec::decode_below)?,
         created_at: time(row, 11)?,
         processed_at: maybe_time(row, 12)?,
     };

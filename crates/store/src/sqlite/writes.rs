@@ -109,9 +109,11 @@ impl<P: Prepared> Rows for SqliteRows<P> {
     fn insert_run(&mut self, run: &RunRow) -> Result<()> {
         let sql = "INSERT INTO runs (run, tenant, agent, ordinal, status, epoch, message, kind, dedupe, manifest, context, output,
                                      state_version, state, iteration, trace, parent_step, source, depth, deliverable, created_at, ended_at,
-                                     note, takes, erase_ms, held_ms, follows, agent_name, unlisted)
+                                     note, takes, erase_ms, held_ms, follows, agent_name, unlisted, parent, parent_agent,
+                                     parent_call)
                    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24,
-                           ?25, ?26, ?27, ?28, ?29)";
+                           ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32)";
+        let parent = run.parent.as_ref();
         let params = params![
             run.brief.run.as_bytes(),
             run.brief.agent.tenant.as_str(),
@@ -142,6 +144,9 @@ impl<P: Prepared> Rows for SqliteRows<P> {
             run.follows.as_ref().map(RunId::as_bytes),
             run.brief.agent_name.as_ref().map(AgentName::as_str),
             run.unlisted,
+            parent.map(|parent| parent.run.as_bytes()),
+            parent.map(|parent| parent.head.as_str()),
+            parent.map(|parent| parent.call.0),
         ];
         self.change(sql, params)?;
         self.pin_manifest(&run.brief.agent.tenant, run.manifest);
@@ -210,8 +215,8 @@ impl<P: Prepared> Rows for SqliteRows<P> {
 
     fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Result<Option<MessageId>> {
         let sql = "INSERT INTO inbox (tenant, agent, kind, status, run, epoch, call, item, outcome, after_execution, source, reason,
-                                      created_at, processed_at)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+                                      created_at, processed_at, below)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
                    ON CONFLICT (run, call, kind, retry) DO NOTHING";
         let params = params![
             agent.tenant.as_str(),
@@ -228,6 +233,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
             row.reason,
             row.created_at.0,
             row.processed_at.map(|at| at.0),
+            row.below.as_ref().map(codec::encode_below),
         ];
         let is_stored = self.change(sql, params)? > 0;
         Ok(is_stored.then(|| MessageId(self.last_number())))

@@ -50,6 +50,10 @@ impl TieredStore {
 
     /// Whether a new run goes to memory.
     fn goes_to_memory(&self, new: &NewRun) -> Result<bool> {
+        // A child run is in the tier of its parent.
+        if let Some(parent) = &new.state.parent {
+            return self.memory.has_run(parent.run);
+        }
         let is_wanted = new.erase_ms.is_some() && is_own_head(&new.agent, new.run);
         let follows_here = new.context.parent.map_or(Ok(true), |parent| self.memory.has_box(parent.id))?;
         Ok(is_wanted && follows_here && new.takes.map_or(Ok(true), |left| self.memory.has_run(left))?)

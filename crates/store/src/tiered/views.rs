@@ -5,8 +5,8 @@ use bytes::Bytes;
 use windlass_kernel::{AgentKey, BoxId, BoxRange, CallNumber, ConversationId, ItemId, Run, RunId, StreamedText, Tenant};
 use windlass_ports::{
     AgentSummary, BoxView, CallView, ContextSize, ConversationView, Edge, HeadView, InboxView, InterruptId, InterruptScan, InterruptView,
-    Item, ItemBytes, ItemScan, JournalEntry, JournalRecord, KeptAnswer, OpenRequest, Page, Part, RequestHash, RunPage, RunScan, RunView,
-    StoreError, StoreTotals, UsageGroup, UsageQuery, Views,
+    Item, ItemBytes, ItemScan, JournalEntry, JournalRecord, KeptAnswer, OpenRequest, Page, Part, RequestHash, RunPage, RunScan, RunSet,
+    RunView, StoreError, StoreTotals, UsageGroup, UsageQuery, Views,
 };
 
 use super::TieredStore;
@@ -94,8 +94,11 @@ impl Views for TieredStore {
     }
 
     async fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Result<RunPage, StoreError> {
-        // Runs in memory are not stored, so no list shows them.
-        self.views.scan_runs(tenant, scan).await
+        // Runs in memory are not stored, so no list shows them. Whoever knows the parent of such runs finds them.
+        match &scan.set {
+            RunSet::Children(parent) => self.views_of_run(*parent)?.scan_runs(tenant, scan).await,
+            RunSet::All | RunSet::Open | RunSet::Named(_) => self.views.scan_runs(tenant, scan).await,
+        }
     }
 
     async fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Result<Vec<AgentSummary>, StoreError> {

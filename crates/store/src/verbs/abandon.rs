@@ -1,6 +1,8 @@
 //! Giving up a run that can't be read: its quarantined agent continues with the next run.
 
-use windlass_kernel::{AgentKey, BoxRange, EndReason, Event, Origin, Phase, Progress, Run, RunId, TaskStatus, Verdict, apply};
+use windlass_kernel::{
+    AgentKey, BoxRange, ChildReport, EndReason, Event, ItemKind, NewItem, Origin, Phase, Progress, Run, TaskStatus, Verdict, apply, content,
+};
 use windlass_ports::{Abandoned, ClosedInterrupt, Commit, CommitKind, GivenUp, MessageKind, RunStatus, StateWrite, StoreError, codec};
 
 use super::commit::{Leftovers, finish, plan, run_change, write};
@@ -19,7 +21,7 @@ pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, age
         return Ok(Abandoned::NotQuarantined);
     };
     let row = rows.run(given_up.run)?.ok_or_else(|| missing_row("a head's run"))?;
-    let commit = ending(last_known(rows, &row)?, row.follows, given_up)?;
+    let commit = ending(last_known(rows, &row)?, &row, given_up)?;
     let mut plan = plan(rows, agent, &before, &commit)?;
     // The counts of calls and messages on the head may be as wrong as the rest.
     plan.leftovers = Leftovers::EVERYTHING;
@@ -36,13 +38,19 @@ pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, age
     Ok(Abandoned::Done { next_leased: plan.next.is_some() })
 }
 
-fn ending(state: Run, follows: Option<RunId>, given_up: &GivenUp) -> Result<Commit> {
+fn ending(state: Run, row: &RunRow, given_up: &GivenUp) -> Result<Commit> {
     let results = state.calls().iter().filter_map(|call| match call.progress {
         Progress::Received { item, .. } => Some(item),
-        Progress::Open => None,
+        Progress::Open | Progress::Begun => None,
     });
     let appended = results.chain([given_up.deliverable.id]).collect();
     let ended = Event::Ended { status: TaskStatus::Failed, reason: EndReason::Abandoned };
+    let mut items = vec![given_up.deliverable.clone()];
+    let report = row.parent.clone().map(|parent| {
+        let content = content::child_result(parent.call, TaskStatus::Failed, &given_up.deliverable.content);
+        items.push(NewItem::own(given_up.result, ItemKind::Result, content));
+        ChildReport { parent, status: TaskStatus::Failed, item: given_up.result, below: state.used() }
+    });
     let state = apply(Some(state), &ended).ok_or_else(|| missing_row("a run's state"))?;
     Ok(Commit {
         kind: CommitKind::End,
@@ -52,14 +60,16 @@ fn ending(state: Run, follows: Option<RunId>, given_up: &GivenUp) -> Result<Comm
         raise_epoch: true,
         state,
         events: vec![ended],
-        items: vec![given_up.deliverable.clone()],
+        items,
         appended,
         calls: Vec::new(),
         interrupts: Vec::new(),
         messages: vec![given_up.message.clone()],
         consumed: Vec::new(),
         clears_deltas: true,
-        follows,
+        follows: row.follows,
+        stops: given_up.children.clone(),
+        report,
         now: given_up.now,
     })
 }
@@ -95,6 +105,12 @@ fn last_known<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Run> {
 fn begun<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Run> {
     let origin = if row.kind == MessageKind::UiAction { Origin::Action } else { Origin::Turn };
     let context = BoxRange { id: row.context, length: rows.box_length(row.context)? };
-    let accepted = Event::Accepted { origin, context, output: BoxRange { id: row.output, length: 0 }, caller: None };
+    let accepted = Event::Accepted {
+        origin,
+        context,
+        output: BoxRange { id: row.output, length: 0 },
+        caller: None,
+        parent: row.parent.clone().map(Box::new),
+    };
     apply(None, &accepted).ok_or_else(|| missing_row("a run's state"))
 }

@@ -9,6 +9,7 @@ use windlass_ports::{
     StoreError, Withdrawn, codec,
 };
 
+use super::children::tell_tree;
 use super::conversations;
 use super::erase::held_ms;
 use super::heads::{is_counted, is_own_head, lease, leases_after, may_be_claimed, replace_head, show, show_idle};
@@ -75,7 +76,11 @@ pub(crate) fn commit<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guar
 
 /// The usual case with one statement less: the run continues under the same owner, and no messages are pending. `None` in any other case.
 fn commit_fast_path<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, guard: &Guard, commit: &Commit) -> Result<Option<Committed>> {
-    let is_usual = !commit.state.has_ended() && !commit.raise_epoch && commit.consumed.is_empty() && !may_be_claimed(commit);
+    let is_usual = !commit.state.has_ended()
+        && !commit.raise_epoch
+        && commit.consumed.is_empty()
+        && commit.stops.is_empty()
+        && !may_be_claimed(commit);
     if !is_usual {
         return Ok(None);
     }
@@ -110,6 +115,7 @@ pub(crate) fn withdraw<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, ag
     rows.skip_message(agent, run.brief.message, commit.now)?;
     release_leftovers(rows, options, agent, commit.run, Leftovers::EVERYTHING, commit.now)?;
     release_followed(rows, agent, run.follows, commit.now)?;
+    tell_tree(rows, agent, commit)?;
     add_to_outbox(rows, options, agent, commit, 0)?;
     Ok(Withdrawn::Done)
 }
@@ -348,6 +354,7 @@ pub(super) fn finish<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, agen
         rows.lease_message(agent, next.message, plan.head.epoch)?;
         conversations::bind(rows, agent, next.run)?;
     }
+    tell_tree(rows, agent, commit)?;
     add_to_outbox(rows, options, agent, commit, 0)
 }
 
@@ -424,6 +431,7 @@ fn consumed(commit: &Commit, message: &NewMessage, epoch: Option<Epoch>) -> Mess
         after: message.after,
         source: message.source.clone(),
         reason: message.reason.clone(),
+        below: None,
         created_at: commit.now,
         processed_at: Some(commit.now),
     }

@@ -5,6 +5,7 @@ use windlass_ports::{Commit, Enqueued, MessageId, MessageKind, MessageStatus, Ne
 
 use super::{
     boxes::{fill, known_range, make_box, share},
+    children::has_parent,
     commit::{Plan, add_to_outbox, finish, journal_row, plan, run_change, write},
     conversations,
     erase::erase_ms,
@@ -26,6 +27,11 @@ enum Start<'a> {
 pub(crate) fn enqueue<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, new: &NewRun) -> Result<Enqueued> {
     if let Some(first) = recorded_already(rows, new)? {
         return Ok(duplicate(first));
+    }
+    if let Some(parent) = &new.state.parent
+        && !has_parent(rows, &new.agent.tenant, parent)?
+    {
+        return Ok(Enqueued::ParentGone);
     }
     if let Some(asked) = new.conversation
         && let Some(refusal) = conversations::refusal(rows, new, asked)?
@@ -198,6 +204,7 @@ fn turn(new: &NewRun, start: &Start<'_>) -> MessageRow {
         after: None,
         source: new.lineage.source.clone(),
         reason: None,
+        below: None,
         created_at: new.now,
         processed_at: (status == MessageStatus::Consumed).then_some(new.now),
     }
@@ -236,6 +243,7 @@ fn run_row(new: &NewRun, message: MessageId, ordinal: u64, change: RunChange) ->
         held_ms: change.held_ms,
         takes: new.takes,
         follows: new.follows,
+        parent: new.state.parent.clone(),
         context: new.context.id,
         output: new.output,
         state_version: codec::VERSION,

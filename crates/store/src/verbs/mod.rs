@@ -7,6 +7,7 @@
 mod abandon;
 mod append_deltas;
 mod boxes;
+mod children;
 mod claims;
 mod commit;
 mod conversations;

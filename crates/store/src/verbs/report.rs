@@ -69,6 +69,7 @@ fn message(report: &NewReport, run: &RunBrief, status: MessageStatus) -> Message
         after: message.after,
         source: message.source.clone(),
         reason: message.reason.clone(),
+        below: None,
         created_at: report.now,
         processed_at: (status == MessageStatus::Skipped).then_some(report.now),
     }

@@ -23,6 +23,9 @@ pub(crate) struct LsArguments {
     /// Only runs of this agent.
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
+    /// Only the child runs of this run: its id, the beginning of it, or @last.
+    #[arg(long, value_name = "RUN")]
+    parent: Option<String>,
     /// At most this many, up to 200.
     #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=200))]
     limit: u16,
@@ -32,9 +35,15 @@ pub(crate) struct LsArguments {
 
 pub(super) async fn ls(arguments: LsArguments) -> Result<Done, CliError> {
     let limit = arguments.limit.to_string();
-    let given = [("state", arguments.state.as_deref()), ("agent", arguments.agent.as_deref()), ("limit", Some(limit.as_str()))];
+    let client = arguments.common.client()?;
+    let parent = match &arguments.parent {
+        Some(run) => Some(run_id::resolve(&client, run).await?),
+        None => None,
+    };
+    let (state, agent) = (arguments.state.as_deref(), arguments.agent.as_deref());
+    let given = [("state", state), ("agent", agent), ("parent", parent.as_deref()), ("limit", Some(limit.as_str()))];
     let query: Vec<(&str, &str)> = given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-    let answer = arguments.common.client()?.get("/v1/windlass/runs", &query).await?;
+    let answer = client.get("/v1/windlass/runs", &query).await?;
     match arguments.common.json {
         true => println!("{}", answer.text),
         false => print!("{}", listed(&answer.json, Timestamp::now(), TextStyle::of_stdout())),

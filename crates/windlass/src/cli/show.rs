@@ -15,6 +15,10 @@ use super::{
 
 /// Rows per request.
 const PAGE_ROWS: &str = "1000";
+/// Children per run that are shown at most.
+const CHILDREN_ROWS: &str = "200";
+/// Levels of child runs that are shown at most.
+const LEVELS_MAX: usize = 8;
 /// Pages of the journal and of the calls that are shown at most.
 const PAGES_MAX: usize = 5;
 
@@ -37,8 +41,31 @@ pub(super) async fn show(arguments: ShowArguments) -> Result<Done, CliError> {
         let journal = pages(&client, &format!("{path}/journal"), "entries").await?;
         let calls = pages(&client, &format!("{path}/calls"), "calls").await?;
         print!("{}", shown(&run.json, &journal, &calls, Timestamp::now(), TextStyle::of_stdout()));
+        print!("{}", tree(&client, &id, 1, TextStyle::of_stdout()).await?);
     }
     Ok(if run.json["state"] == "parked" { Done::WaitsForPerson } else { Done::Fully })
+}
+
+/// The lines of the runs below a run: each child with its own children below it, the first one first.
+async fn tree(client: &Client, id: &str, level: usize, style: TextStyle) -> Result<String, CliError> {
+    let page = client.get(&format!("/v1/windlass/runs/{id}/children"), &[("limit", CHILDREN_ROWS)]).await?.json;
+    let mut text = String::new();
+    for child in page["children"].as_array().into_iter().flatten().rev() {
+        text += &child_line(child, level, style);
+        if level < LEVELS_MAX {
+            text += &Box::pin(tree(client, &member(child, "run_id"), level + 1, style)).await?;
+        }
+    }
+    if !page["next"].is_null() {
+        let _ = writeln!(text, "{:1$}… there are more children; see windlass ls --parent {id}", "", level * 2);
+    }
+    Ok(text)
+}
+
+fn child_line(child: &Value, level: usize, style: TextStyle) -> String {
+    let (id, agent, state) = (member(child, "run_id"), member(child, "agent_id"), member(child, "state"));
+    let outcome = child["task_status"].as_str().map_or(String::new(), |outcome| format!(" {outcome}"));
+    format!("{:1$}child {id}  {agent}  {2}{outcome}\n", "", level * 2, style.state(&state, &state))
 }
 
 /// The rows of the first pages.
@@ -184,6 +211,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_child_is_shown_below_its_parent() {
+        let child = json!({ "run_id": "run_0b", "agent_id": "helper", "state": "ended", "task_status": "success" });
+        assert_eq!(child_line(&child, 2, TextStyle::of_stdout()), "    child run_0b  helper  ended success\n");
+    }
 
     #[test]
     fn a_run_is_shown_by_iteration() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use windlass_engine::agent_tool_name;
 use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName, SUBMIT_RESULT};
 use windlass_ports::Tenants;
 
@@ -15,8 +16,11 @@ use super::{
 
 pub(super) const EXTERNAL: Keys =
     Keys { known: &["name", "description", "parameters", "effect", "after_execution", "deadline", "tenants"], later: &[] };
-pub(super) const AGENT: Keys = Keys { known: &["policy", "model", "instructions", "tools", "budgets", "serial", "tenants"], later: &[] };
-pub(super) const BUDGETS: Keys = Keys { known: &["iterations", "calls", "tokens", "wall_time", "parks"], later: &[] };
+pub(super) const AGENT: Keys = Keys {
+    known: &["policy", "model", "instructions", "tools", "budgets", "serial", "tenants", "max_depth", "description", "parameters"],
+    later: &[],
+};
+pub(super) const BUDGETS: Keys = Keys { known: &["iterations", "calls", "tokens", "wall_time", "children", "parks"], later: &[] };
 
 pub(super) fn read_tools(external: Option<Field>, limits: &Limits, known: &KnownTenants) -> Result<Vec<ExternalTool>, ConfigError> {
     let mut tools: Vec<ExternalTool> = Vec::new();
@@ -50,6 +54,14 @@ fn read_tool(name: String, mut section: Section, limits: &Limits, known: &KnownT
     })
 }
 
+/// An agent that another one may ask, as it stands in the configuration.
+struct Asked {
+    field: Field,
+    /// The tenants of the agent that asks.
+    by: Tenants,
+    agent: String,
+}
+
 /// Reads agents and checks that the models and tools which they name exist.
 pub(super) struct Reader<'a> {
     pub models: &'a [Model],
@@ -61,11 +73,20 @@ pub(super) struct Reader<'a> {
 
 impl Reader<'_> {
     pub fn read(&self, field: Field) -> Result<BTreeMap<String, Agent>, ConfigError> {
-        let read = |(name, field): (String, Field)| Ok((name, self.read_agent(field.section(&AGENT)?)?));
-        field.named()?.into_iter().map(read).collect()
+        let named = field.named()?;
+        let names: Vec<String> = named.iter().map(|(name, _)| name.clone()).collect();
+        let mut asked = Vec::new();
+        let mut read = |(name, field): (String, Field)| Ok((name, self.read_agent(field.section(&AGENT)?, &names, &mut asked)?));
+        let agents: BTreeMap<String, Agent> = named.into_iter().map(&mut read).collect::<Result<_, ConfigError>>()?;
+        for Asked { field, by, agent } in asked {
+            if agents.get(&agent).is_none_or(|found| !self.known.includes(&found.tenants, &by)) {
+                return Err(field.fail(format!("a tenant of this agent may not use the agent {agent}; see `tenants` of both")));
+            }
+        }
+        Ok(agents)
     }
 
-    fn read_agent(&self, mut section: Section) -> Result<Agent, ConfigError> {
+    fn read_agent(&self, mut section: Section, agents: &[String], asked: &mut Vec<Asked>) -> Result<Agent, ConfigError> {
         let policies = [("respond", PolicyName::Respond)];
         let later = ["pursue", "supervise", "route"];
         let tenants = self.known.read_own(section.take("tenants"))?;
@@ -77,9 +98,12 @@ impl Reader<'_> {
             policy: section.read_or("policy", PolicyName::Respond, |field| field.choice("policy", &policies, &later))?,
             model: section.read("model", |field| self.read_model_name(field, &tenants))?,
             instructions: section.read("instructions", Field::text)?,
-            tools: self.read_tool_names(section.take("tools"), &tenants)?,
+            tools: self.read_tool_names(section.take("tools"), &tenants, agents, asked)?,
             budgets,
             budgets_park,
+            description: section.read("description", Field::text)?,
+            parameters: section.read("parameters", Field::object)?,
+            max_depth: section.read_or("max_depth", 1, |field| field.whole(0))?,
             serial: section.read_or("serial", false, Field::flag)?,
             tenants,
         })
@@ -100,11 +124,34 @@ impl Reader<'_> {
         }
     }
 
-    /// Names of tools, or of servers for all their tools. Every tenant of the agent must be allowed to use them.
-    fn read_tool_names(&self, field: Option<Field>, tenants: &Tenants) -> Result<Vec<String>, ConfigError> {
+    /// Names of tools, of servers for all their tools, and of agents as `agent/NAME`. Every tenant of the agent must be allowed to use them.
+    fn read_tool_names(
+        &self,
+        field: Option<Field>,
+        tenants: &Tenants,
+        agents: &[String],
+        asked: &mut Vec<Asked>,
+    ) -> Result<Vec<String>, ConfigError> {
         let mut names: Vec<String> = Vec::new();
         for field in elements(field)? {
             let name = field.text()?;
+            if names.contains(&name) {
+                return Err(field.fail(format!("the tool {name} is given above")));
+            }
+            if let Some(agent) = name.strip_prefix("agent/") {
+                let shown = agent_tool_name(agent);
+                if !agents.iter().any(|known| known == agent) {
+                    let valid: Vec<String> = agents.iter().map(|known| format!("agent/{known}")).collect();
+                    return Err(field.unknown("agent", &valid.iter().map(String::as_str).collect::<Vec<_>>()));
+                }
+                let is_taken = |other: &String| other.strip_prefix("agent/").is_some_and(|other| agent_tool_name(other) == shown);
+                if names.iter().any(is_taken) {
+                    return Err(field.fail(format!("two agents of this list have the same name for models, {shown}; rename one")));
+                }
+                asked.push(Asked { by: tenants.clone(), agent: agent.to_owned(), field });
+                names.push(name);
+                continue;
+            }
             if self.tools.is_empty() {
                 return Err(field.expected("the name of a tool or of a tool server, but `tools` has none"));
             }
@@ -114,9 +161,6 @@ impl Reader<'_> {
             if !self.known.includes(of_tool, tenants) {
                 return Err(field.fail(format!("a tenant of this agent may not use the tool {name}; see `tenants` of both")));
             }
-            if names.contains(&name) {
-                return Err(field.fail(format!("the tool {name} is given above")));
-            }
             names.push(name);
         }
         Ok(names)
@@ -124,7 +168,7 @@ impl Reader<'_> {
 }
 
 fn default_budgets(limits: &Limits) -> Budgets {
-    Budgets { iterations: limits.max_turns, calls: None, tokens: None, wall_ms: None }
+    Budgets { iterations: limits.max_turns, calls: None, tokens: None, wall_ms: None, children: None }
 }
 
 /// The budgets, and whether a run that would exceed one waits for a person.
@@ -137,6 +181,7 @@ fn read_budgets(mut section: Section, limits: &Limits) -> Result<(Budgets, bool)
         calls: section.read("calls", |field| field.whole(1))?,
         tokens: section.read("tokens", |field| field.whole(1))?,
         wall_ms: wall_time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        children: section.read("children", |field| field.whole(1))?,
     };
     Ok((budgets, parks))
 }

@@ -92,9 +92,12 @@ agents:
     model: anything
     instructions: |
       Find it.
-    tools: [echo, pay]
-    budgets: { iterations: 5, calls: 20, tokens: 100000, wall_time: 2h, parks: true }
+    tools: [echo, pay, agent/plain]
+    budgets: { iterations: 5, calls: 20, tokens: 100000, wall_time: 2h, children: 4, parks: true }
     serial: true
+    max_depth: 2
+    description: "Finds things."
+    parameters: { type: object }
   plain:
 approvals:
   - { tool: "pay*", server: tools, effect: write, tainted: false, until: 1h, on_timeout: approve, approvers: 2 }
@@ -260,7 +263,7 @@ fn of_default() -> Tenants {
 }
 
 #[test]
-fn a_full_file_gives_models_tools_and_agents() {
+fn a_full_file_gives_models_and_tools() {
     let config = good(FULL, &[("TOKEN", "s3cret-of-22-characters")]);
     let script = Provider::Scripted { script: Some("scripts/echo.yaml".into()) };
     assert_eq!(config.models[0], Model { provider: script, ..Model::offline() });
@@ -315,20 +318,6 @@ fn a_full_file_gives_models_tools_and_agents() {
             tenants: of_default(),
         }
     );
-    assert_eq!(
-        config.agents["researcher"],
-        Agent {
-            policy: PolicyName::Respond,
-            model: Some("anything".into()),
-            instructions: Some("Find it.\n".into()),
-            tools: vec!["echo".into(), "pay".into()],
-            budgets: Budgets { iterations: 5, calls: Some(20), tokens: Some(100_000), wall_ms: Some(7_200_000) },
-            budgets_park: true,
-            serial: true,
-            tenants: of_default(),
-        }
-    );
-    assert_eq!((config.agents["plain"].budgets.iterations, config.agents["plain"].serial), (7, false));
 }
 
 #[test]

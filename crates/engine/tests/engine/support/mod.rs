@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use windlass_engine::{AgentCatalog, AgentSpec, ClaimRequest, CrashPoints, Engine, Enqueue, Enqueued, Parts, Settings, ToolResult};
 use windlass_kernel::{AgentKey, AgentName, Budgets, CallNumber, Gate, ItemKind, PolicyName, RunId, TaskStatus, content};
 use windlass_ports::{
-    CallStatus, CallView, Clock, Doorbell, HeadView, Item, JournalEntry, Lineage, Meter, ModelRequest, NoMeter, NodeId, Publisher, RunView,
-    ToolCall,
+    CallStatus, CallView, Clock, Doorbell, HeadView, Item, JournalEntry, Lineage, Meter, ModelRequest, NoMeter, NodeId, Publisher, RunScan,
+    RunSet, RunView, ToolCall,
 };
 use windlass_store::{MemoryStore, StoreOptions, conformance::Full};
 
@@ -123,10 +123,35 @@ impl Stage {
             budgets,
             budgets_park: false,
             serial: false,
+            description: None,
+            parameters: None,
+            levels: 1,
             tenants: windlass_ports::Tenants::All,
         };
         self.agents.insert(name.into(), spec);
         self
+    }
+
+    /// An agent with these tools, below which there may be `levels` levels of child runs.
+    pub fn with_agent(self, name: &str, tools: &[&str], levels: u32) -> Self {
+        let none = Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None };
+        self.with_budgets(name, none).change_agent(name, |spec| {
+            spec.tools = tools.iter().map(|tool| (*tool).into()).collect();
+            spec.levels = levels;
+        })
+    }
+
+    /// The same stage with a change of an agent.
+    pub fn change_agent(mut self, name: &str, change: impl FnOnce(&mut AgentSpec)) -> Self {
+        change(self.agents.get_mut(&AgentName::from(name)).expect("an agent of that name"));
+        self
+    }
+
+    /// The child runs of a run, the first one first.
+    pub async fn children(&self, agent: &AgentKey, run: RunId) -> Vec<RunView> {
+        let scan = RunScan { set: RunSet::Children(run), below: None, limit: 1_000 };
+        let page = self.data.scan_runs(&agent.tenant, &scan).await.unwrap();
+        page.runs.into_iter().rev().map(|run| run.view.unwrap()).collect()
     }
 
     /// A process with this node's number, in the caller's runtime.
@@ -137,6 +162,17 @@ impl Stage {
     /// The same, ended at once when the token is cancelled.
     pub fn mortal(&self, node: u64, life: Option<CancellationToken>) -> Engine {
         Engine::start(Parts { life, ..self.parts(node) })
+    }
+
+    /// A process that ends at the `nth` crash point which it reaches, counted from 0.
+    pub fn dying(&self, node: u64, nth: usize, life: &CancellationToken) -> Engine {
+        let (reached, end) = (std::sync::atomic::AtomicUsize::new(0), life.clone());
+        let crash = CrashPoints::watched(move |_, _, _| {
+            if reached.fetch_add(1, std::sync::atomic::Ordering::SeqCst) == nth {
+                end.cancel();
+            }
+        });
+        Engine::start(Parts { life: Some(life.clone()), crash, ..self.parts(node) })
     }
 
     /// A process that is connected to the doorbells of the others.

@@ -106,6 +106,7 @@ pub fn services() -> BTreeMap<ToolName, ToolSpec> {
         remote: None,
         strict: None,
         untrusted: false,
+        agent: None,
     };
     [tool(LOOKUP, EffectClass::Read), tool(CHARGE, EffectClass::Write)].into_iter().map(|tool| (tool.name.clone(), tool)).collect()
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_kernel::{
-    AfterExecution, Answer, BoxId, BoxRange, CallNumber, ChunkLengths, Decision, Event, Failure, FailureCause, InheritedCall, Input,
+    AfterExecution, Answer, Below, BoxId, BoxRange, CallNumber, ChunkLengths, Decision, Event, Failure, FailureCause, InheritedCall, Input,
     ItemId, ItemKind, LostModelCall, Manifest, Moment, Opening, Reply, Report, ReportCause, RequestedCall, Run, RunId, Spent, StreamedText,
     TaskStatus, Timestamp, Transition,
     content::{ClientApproval, Reasoning},
@@ -40,7 +40,13 @@ pub struct Driver {
 impl Driver {
     pub fn new(setup: Setup) -> Self {
         let boxed = |id: u128, length| BoxRange { id: BoxId(uuid::Uuid::from_u128(id)), length };
-        let accepted = Event::Accepted { origin: setup.origin, context: boxed(1, 2), output: boxed(2, OUTPUT_BEFORE), caller: None };
+        let accepted = Event::Accepted {
+            origin: setup.origin,
+            context: boxed(1, 2),
+            output: boxed(2, OUTPUT_BEFORE),
+            caller: None,
+            parent: setup.parent.map(Box::new),
+        };
         let run = fold([&accepted]).expect("accepted begins a run");
         Driver {
             manifest: setup.manifest,
@@ -95,7 +101,12 @@ impl Driver {
                 spent,
                 streamed: self::streamed(streamed),
             }),
-            ScriptedInput::Report { call, status, after } => report(call, ReportCause::Tool, status, stored(self, call), after),
+            ScriptedInput::Report { call, status, after, below } => {
+                let below = below.map(|lost| Below { lost, ..Below::default() });
+                let Input::Reported(report) = report(call, ReportCause::Tool, status, stored(self, call), after) else { unreachable!() };
+                Input::Reported(Report { below, ..report })
+            }
+            ScriptedInput::Begun(call) => Input::ChildBegun(call),
             ScriptedInput::Timeout(call) => report(call, ReportCause::Deadline, TaskStatus::Timeout, stored(self, call), None),
             ScriptedInput::LeaseEnded(call) => Input::LeaseEnded(call),
             ScriptedInput::Stop { reason, streamed } => Input::Stopped { reason, streamed: self::streamed(streamed) },
@@ -189,7 +200,7 @@ pub fn item_id(number: u128) -> ItemId {
 }
 
 fn report(call: CallNumber, cause: ReportCause, status: TaskStatus, item: ItemId, after: Option<AfterExecution>) -> Input {
-    Input::Reported(Report { call, cause, status, item, after })
+    Input::Reported(Report { call, cause, status, item, after, below: None })
 }
 
 fn requested(wanted: ScriptedCall) -> RequestedCall {

@@ -145,6 +145,7 @@ fn iterations_count_one_by_one(before: &Run, made: &Transition) {
             | Event::Heartbeat
             | Event::AttemptFailed { .. }
             | Event::Reported { .. }
+            | Event::ChildBegun { .. }
             | Event::LeaseEnded { .. }
             | Event::Interrupted(_)
             | Event::Approved { .. }
@@ -177,6 +178,7 @@ fn calls_are_numbered_densely(before: &Run, made: &Transition) {
         | Event::IterationStarted { .. }
         | Event::AttemptFailed { .. }
         | Event::Reported { .. }
+        | Event::ChildBegun { .. }
         | Event::LeaseEnded { .. }
         | Event::Interrupted(_)
         | Event::Approved { .. }
@@ -274,7 +276,7 @@ fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, ma
     assert!(budgets.tokens.is_none_or(|limit| run.tokens() < limit), "nothing starts once the tokens are used up");
     let starts_at = |effect: &Effect| match effect {
         Effect::CallModel { not_before, .. } => not_before.map_or(driver.now, |at| at.max(driver.now)),
-        Effect::StartTool { .. } => driver.now,
+        Effect::StartTool { .. } | Effect::StartChild { .. } => driver.now,
     };
     let latest = owed.iter().map(starts_at).max().unwrap_or(driver.now);
     let wall_end = budget::wall_end(run, &driver.manifest.budgets);
@@ -314,12 +316,13 @@ fn the_head_takes_only_known_edges(before: &Run, after: &Run) {
 
 /// C-15, C-42.
 fn a_wait_has_calls_and_a_deadline_unless_parked(run: &Run) {
-    let free = run.calls().iter().filter(|call| run.is_free(call)).count();
-    let has_timeout = run.interrupts.iter().any(|interrupt| interrupt.until.is_some());
+    // A child run may take as long as its parent, so that a wait for it alone has no deadline.
+    let free = run.calls().iter().filter(|call| run.is_free(call) && call.deadline < Timestamp::NEVER).count();
+    let has_timeout = run.interrupts.iter().any(|interrupt| interrupt.until.is_some_and(|until| until < Timestamp::NEVER));
     assert_eq!(run.resume_deadline().is_some(), free > 0 && !run.is_held() || has_timeout, "what is free has a deadline");
     let not_before = outstanding(run).into_iter().find_map(|effect| match effect {
         Effect::CallModel { not_before, .. } => not_before,
-        Effect::StartTool { .. } => None,
+        Effect::StartTool { .. } | Effect::StartChild { .. } => None,
     });
     assert_eq!(run.wake_at(), run.resume_deadline().or(not_before), "the end of a wait or a pause makes the run due");
     if run.head_status() == HeadStatus::Suspended && !run.is_held() {

@@ -12,6 +12,8 @@
 //! failed cut retry 500 losing 9             … and its provider reported no tokens; a cut and a takeover may lose tokens, too
 //! report 1 success                          a tool's result
 //! report 2 failed terminate                 … which says what follows
+//! report 1 success below 50                 … of a child run, which used 50 tokens
+//! begun 1                                   the child run of a call is on record
 //! timeout 1                                 the deadline of a call passed
 //! lease_ended 1                             the lease of a tool service ended without a result
 //! stop because                              a request to stop the run
@@ -51,7 +53,8 @@ pub enum ScriptedInput {
     Entered(Option<ScriptedCall>),
     Reply { text: String, calls: Vec<ScriptedCall>, usage: Usage },
     Failed { code: String, retry_ms: Option<u64>, spent: Spent, streamed: Option<String> },
-    Report { call: CallNumber, status: TaskStatus, after: Option<AfterExecution> },
+    Report { call: CallNumber, status: TaskStatus, after: Option<AfterExecution>, below: Option<u64> },
+    Begun(CallNumber),
     Timeout(CallNumber),
     LeaseEnded(CallNumber),
     Stop { reason: String, streamed: Option<String> },
@@ -106,8 +109,11 @@ pub fn parse(line: &str) -> Line {
         "reply" => Line::Happens(reply(line)),
         "failed" => Line::Happens(failed(rest)),
         "report" => {
-            Line::Happens(ScriptedInput::Report { call: call(parts[0]), status: status(parts[1]), after: parts.get(2).map(|w| after(w)) })
+            let below = parts.get(2).filter(|word| **word == "below").and_then(|_| parts.get(3)).map(|tokens| number(tokens));
+            let after = parts.get(2).filter(|_| below.is_none()).map(|w| after(w));
+            Line::Happens(ScriptedInput::Report { call: call(parts[0]), status: status(parts[1]), after, below })
         }
+        "begun" => Line::Happens(ScriptedInput::Begun(call(rest))),
         "timeout" => Line::Happens(ScriptedInput::Timeout(call(rest))),
         "lease_ended" => Line::Happens(ScriptedInput::LeaseEnded(call(rest))),
         "stop" => {

@@ -13,24 +13,27 @@
 //! budgets_park: yes
 //! gates: pay* 5000ms approve, tainted write, charge twice
 //! client_approves: pay, charge
+//! parent: call 2
 //! ```
 //!
 //! `@bank` is the server of the tool. A tool is in process, reads, suspends and has a minute to answer unless its line says otherwise; `!` marks a required field.
 
 use windlass_kernel::{
-    AfterExecution, Budgets, Compaction, EffectClass, Gate, Manifest, OnTimeout, Origin, Remote, ResultField, Route, ToolChoice, ToolName,
-    ToolSpec,
+    AfterExecution, Budgets, CallNumber, Compaction, EffectClass, Gate, Manifest, OnTimeout, Origin, ParentCall, Remote, ResultField,
+    Route, RunId, ToolChoice, ToolName, ToolSpec,
 };
 
 /// A run that has not begun.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub origin: Origin,
+    /// The call of another run that this run answers.
+    pub parent: Option<ParentCall>,
     pub manifest: Manifest,
 }
 
 pub fn parse(text: &str) -> Setup {
-    let mut setup = Setup { origin: Origin::Turn, manifest: manifest() };
+    let mut setup = Setup { origin: Origin::Turn, parent: None, manifest: manifest() };
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (what, rest) = line.split_once(':').expect("a setup line has a colon");
         let parts = rest.split(',').map(str::trim);
@@ -46,6 +49,10 @@ pub fn parse(text: &str) -> Setup {
             "budgets_park" => setup.manifest.budgets_park = true,
             "gates" => setup.manifest.gates = parts.map(gate).collect(),
             "client_approves" => setup.manifest.client_approves = parts.map(ToolName::from).collect(),
+            "parent" => {
+                let (run, call) = (RunId(uuid::Uuid::from_u128(99)), CallNumber(number(rest.trim().trim_start_matches("call "))));
+                setup.parent = Some(ParentCall { run, head: "boss".into(), call, tainted: false });
+            }
             "origin" => setup.origin = if rest.trim() == "action" { Origin::Action } else { Origin::Turn },
             other => panic!("unknown setup line {other:?}"),
         }
@@ -55,7 +62,7 @@ pub fn parse(text: &str) -> Setup {
 
 /// A manifest without tools, with ten iterations and no other limit.
 pub fn manifest() -> Manifest {
-    Manifest::plain("scripted", Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None })
+    Manifest::plain("scripted", Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None })
 }
 
 /// Reads the notation of one tool.
@@ -72,10 +79,15 @@ pub fn tool(text: &str) -> ToolSpec {
         remote: None,
         strict: None,
         untrusted: false,
+        agent: None,
     };
     for part in parts {
         match part {
             "external" => tool.route = Route::External,
+            "child" => {
+                (tool.route, tool.effect, tool.deadline_ms) = (Route::Child, EffectClass::Idempotent, u64::MAX);
+                tool.agent = Some("helper".into());
+            }
             "client" => tool.route = Route::Client,
             "read" => tool.effect = EffectClass::Read,
             "idempotent" => tool.effect = EffectClass::Idempotent,
@@ -126,6 +138,7 @@ fn set_budget(budgets: &mut Budgets, text: &str) {
         "calls" => budgets.calls = Some(small),
         "tokens" => budgets.tokens = Some(limit),
         "wall_ms" => budgets.wall_ms = Some(limit),
+        "children" => budgets.children = Some(small),
         other => panic!("unknown budget {other:?}"),
     }
 }

@@ -46,6 +46,13 @@ impl Transcript {
             let name = self.names.get(item).map_or("an unknown item", String::as_str);
             self.text += &format!(" +{name}");
         }
+        if !made.stops.is_empty() {
+            self.text += &format!(" stops {}", made.stops.len());
+        }
+        if let Some(report) = &made.report {
+            let content = made.items.iter().find(|item| item.id == report.item).map(|item| String::from_utf8_lossy(&item.content));
+            self.text += &format!(" reports {} of {} tokens", content.unwrap_or_default(), report.below.tokens());
+        }
         self.text += &format!(" = {}\n", status(&made.run));
     }
 
@@ -64,6 +71,9 @@ impl Transcript {
             }
             ItemKind::Result => {
                 let content = content();
+                if let Some(text) = content["result"].as_str() {
+                    return format!("result {} {text}", content["call"]);
+                }
                 let error = &content["result"]["error"];
                 format!(
                     "result {} {}: {}",
@@ -117,7 +127,7 @@ fn event(event: &Event) -> String {
         Event::Cut { resumes: true, .. } => "resumes".to_owned(),
         Event::Cut { resumes: false, .. } => "ends".to_owned(),
         Event::Reported { call, status, after, .. } => format!("{} {}{}", call.0, status.as_str(), ending(*after)),
-        Event::LeaseEnded { call } | Event::CallParked { call } => call.0.to_string(),
+        Event::LeaseEnded { call } | Event::ChildBegun { call } | Event::CallParked { call } => call.0.to_string(),
         Event::Interrupted(interrupt) => interrupted(interrupt),
         Event::Approved { by, .. } => format!("by {by}"),
         Event::Edited { call, by, .. } => format!("{} by {by}", call.0),
@@ -165,6 +175,7 @@ fn effects(owed: &[Effect]) -> String {
             format!("call_model {iteration}{what}{again}{}", not_before.map_or(String::new(), |at| format!(" at {}", at.0)))
         }
         Effect::StartTool { call } => format!("start_tool {}", call.0),
+        Effect::StartChild { call } => format!("start_child {}", call.0),
     }))
 }
 
