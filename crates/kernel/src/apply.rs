@@ -80,10 +80,7 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
         }
         Event::Interrupted(interrupt) => run.interrupts.push(interrupt.clone()),
         Event::Approved { interrupt, by } => approve(run, *interrupt, by),
-        Event::Edited { interrupt, item, by, .. } => {
-            run.output.length += 1;
-            edit(run, *interrupt, *item, by);
-        }
+        Event::Edited { interrupt, item, by, .. } => edit(run, *interrupt, *item, by),
         Event::Resolved { interrupt, deadline, raised, .. } => {
             raised.iter().for_each(|raised| run.raised.raise(*raised));
             resolve(run, *interrupt, *deadline);
@@ -163,8 +160,9 @@ fn approve(run: &mut Run, number: u64, by: &Arc<str>) {
     }
 }
 
-/// What people approved before was another call.
+/// The new call is in the output box. What people approved before was another call.
 fn edit(run: &mut Run, number: u64, item: ItemId, by: &Arc<str>) {
+    run.output.length += 1;
     if let Some(open) = run.interrupts.iter_mut().find(|open| open.number == number) {
         open.shows = Some(item);
         open.approvals = vec![by.clone()];
