@@ -232,8 +232,9 @@ statements! {
                 AND (w.tenant, w.agent, w.ordinal) >= ($1, $4, 0)
              ORDER BY w.tenant DESC, w.agent DESC, w.ordinal DESC LIMIT $3 + $5)
         ) AS o CROSS JOIN LATERAL (SELECT * FROM runs t WHERE t.run = o.run LIMIT 1) AS r ORDER BY r.run DESC LIMIT $3");
+    /// The order is not that of an index, so that only the index over parents fits.
     child_runs: concat!("SELECT ", run_columns!(), " FROM runs r WHERE r.parent IS NOT NULL AND r.tenant = $1 AND r.parent = $4
-        AND r.run < $2 ORDER BY r.run DESC LIMIT $3");
+        AND r.run < $2 ORDER BY r.run || ''::bytea DESC LIMIT $3");
     unended_runs: concat!("SELECT ", run_columns!(), " FROM (
             (SELECT h.run FROM heads h WHERE h.tenant = $1 AND h.run < $2 ORDER BY h.run DESC LIMIT $3)
             UNION ALL
