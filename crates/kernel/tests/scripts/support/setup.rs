@@ -12,7 +12,7 @@
 //! compaction: auto
 //! budgets_park: yes
 //! gates: pay* 5000ms approve, tainted write, charge twice
-//! parent: call 2
+//! parent: call 2 tainted
 //! ```
 //!
 //! A tool is in process, reads, suspends and has a minute to answer unless its line says otherwise; `!` marks a required field.
@@ -48,8 +48,9 @@ pub fn parse(text: &str) -> Setup {
             "budgets_park" => setup.manifest.budgets_park = true,
             "gates" => setup.manifest.gates = parts.map(gate).collect(),
             "parent" => {
-                let (run, call) = (RunId(uuid::Uuid::from_u128(99)), CallNumber(number(rest.trim().trim_start_matches("call "))));
-                setup.parent = Some(ParentCall { run, head: "boss".into(), call, tainted: false });
+                let (call, tainted) = rest.trim().split_once(" tainted").map_or((rest.trim(), false), |(call, _)| (call, true));
+                let (run, call) = (RunId(uuid::Uuid::from_u128(99)), CallNumber(number(call.trim_start_matches("call "))));
+                setup.parent = Some(ParentCall { run, head: "boss".into(), call, tainted });
             }
             "origin" => setup.origin = if rest.trim() == "action" { Origin::Action } else { Origin::Turn },
             other => panic!("unknown setup line {other:?}"),
