@@ -273,9 +273,9 @@ impl Worker {
                 message.resolve(Reply::Committed(row));
             }
             // A result that arrived before the run was suspended waits in the inbox, and the next run waits for its worker.
-            // The same holds for a stop of the parent, which must not wait until the run suspends.
-            let has_stop = self.active.run().is_some_and(|run| run.state.parent.is_some());
-            again = committed.next_leased || (committed.pending > 0 && (makes_calls || has_stop));
+            // A child run looks at once: its parent may have ended, and a stop must not wait until the run suspends.
+            let is_child = self.active.run().is_some_and(|run| run.state.parent.is_some());
+            again = committed.next_leased || (committed.pending > 0 && (makes_calls || is_child));
         }
         pending.retain(|message| !message.is_resolved());
         self.active.clear_completed();
@@ -343,7 +343,9 @@ impl Worker {
     /// Handles an effect that found the lease lost just before it would have started. The effect is still owed, but the run is loaded
     /// again first, because another process may own it.
     fn reload_without_lease(&mut self) {
-        if let Some(mailbox) = self.mailbox.upgrade() {
+        // A process that drains leaves the effect to the next owner.
+        let drains = *self.inner.draining.borrow();
+        if let Some(mailbox) = self.mailbox.upgrade().filter(|_| !drains) {
             self.active.defer_effects(&self.inner, &mailbox);
         }
         self.active.forget_run();

@@ -27,3 +27,4 @@ mod random_runs;
 mod reasoning;
 mod refused_calls;
 mod submit_result;
+mod trees;

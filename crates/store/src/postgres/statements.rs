@@ -232,38 +232,16 @@ statements! {
                 AND (w.tenant, w.agent, w.ordinal) >= ($1, $4, 0)
              ORDER BY w.tenant DESC, w.agent DESC, w.ordinal DESC LIMIT $3 + $5)
         ) AS o CROSS JOIN LATERAL (SELECT * FROM runs t WHERE t.run = o.run LIMIT 1) AS r ORDER BY r.run DESC LIMIT $3");
+    /// The order is not that of an index, so that only the index over parents fits.
     child_runs: concat!("SELECT ", run_columns!(), " FROM runs r WHERE r.parent IS NOT NULL AND r.tenant = $1 AND r.parent = $4
-        AND r.run < $2 ORDER BY r.run DESC LIMIT $3");
+        AND r.run < $2 ORDER BY r.run || ''::bytea DESC LIMIT $3");
     unended_runs: concat!("SELECT ", run_columns!(), " FROM (
             (SELECT h.run FROM heads h WHERE h.tenant = $1 AND h.run < $2 ORDER BY h.run DESC LIMIT $3)
             UNION ALL
             (SELECT w.run FROM runs w WHERE w.epoch IS NULL AND (w.tenant, w.run) < ($1, $2) AND (w.tenant, w.run) >= ($1, ''::bytea)
              ORDER BY w.tenant DESC, w.run DESC LIMIT $3)
         ) AS o CROSS JOIN LATERAL (SELECT * FROM runs t WHERE t.run = o.run LIMIT 1) AS r ORDER BY r.run DESC LIMIT $3");
-    /// Each name of `runs_named` is looked up as the next one in the index: what lies between two names is not read.
-    agent_names: "WITH RECURSIVE others(name) AS (
-            (SELECT r.agent_name FROM runs r WHERE NOT r.unlisted AND r.agent_name <> r.agent AND r.tenant = $1 AND r.agent_name > $2
-             ORDER BY r.tenant, r.agent_name, r.run LIMIT 1)
-            UNION ALL
-            SELECT next.agent_name FROM others CROSS JOIN LATERAL (
-                SELECT r.agent_name FROM runs r
-                WHERE NOT r.unlisted AND r.agent_name <> r.agent AND r.tenant = $1 AND r.agent_name > others.name
-                ORDER BY r.tenant, r.agent_name, r.run LIMIT 1) AS next
-        ), names(name) AS (
-            (SELECT name FROM others LIMIT $3)
-            UNION
-            SELECT h.agent FROM heads h WHERE h.tenant = $1 AND h.agent > $2 AND h.agent !~ '^(run|conv)_[0-9a-fA-F]{32}$'
-        ), counted(name, runs, newest) AS (
-            SELECT n.name, own.runs + least(o.runs, $4), greatest(own.newest, o.newest) FROM names n
-            CROSS JOIN LATERAL (SELECT count(*) AS runs, max(t.created_at) AS newest FROM (
-                SELECT r.created_at FROM runs r WHERE NOT r.unlisted AND r.agent_name <> r.agent
-                    AND (r.tenant, r.agent_name, r.run) >= ($1, n.name, ''::bytea) AND (r.tenant, r.agent_name) <= ($1, n.name)
-                ORDER BY r.tenant DESC, r.agent_name DESC, r.run DESC LIMIT $4) AS t) AS own
-            CROSS JOIN LATERAL (SELECT count(*) AS runs, max(t.created_at) AS newest FROM (
-                SELECT r.created_at, r.unlisted FROM runs r WHERE (r.tenant, r.agent, r.ordinal) >= ($1, n.name, 0)
-                    AND (r.tenant, r.agent) <= ($1, n.name)
-                ORDER BY r.tenant DESC, r.agent DESC, r.ordinal DESC LIMIT $4) AS t WHERE NOT t.unlisted) AS o
-        ) SELECT name, least(runs, $4), newest FROM counted WHERE runs > 0 ORDER BY name LIMIT $3";
+    agent_names: super::lists::AGENT_NAMES;
     instructions: each!(by!("text", "bytea"), "SELECT substring(t.content FROM 1 FOR 2048)
         FROM (SELECT b.item, b.position FROM box_rows b WHERE b.box = q.b AND b.position >= 0 ORDER BY b.position DESC LIMIT 16) AS p
         CROSS JOIN LATERAL (SELECT * FROM items i WHERE i.item = p.item LIMIT 1) AS t

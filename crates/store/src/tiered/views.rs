@@ -94,7 +94,7 @@ impl Views for TieredStore {
     }
 
     async fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Result<RunPage, StoreError> {
-        // Runs in memory are not stored, so no list shows them. Whoever knows the parent of such runs finds them.
+        // Runs in memory are not stored, so no list shows them. Their parent leads to them all the same.
         match &scan.set {
             RunSet::Children(parent) => self.views_of_run(*parent)?.scan_runs(tenant, scan).await,
             RunSet::All | RunSet::Open | RunSet::Named(_) => self.views.scan_runs(tenant, scan).await,

@@ -13,7 +13,7 @@
 //! budgets_park: yes
 //! gates: pay* 5000ms approve, tainted write, charge twice
 //! client_approves: pay, charge
-//! parent: call 2
+//! parent: call 2 tainted
 //! ```
 //!
 //! `@bank` is the server of the tool. A tool is in process, reads, suspends and has a minute to answer unless its line says otherwise; `!` marks a required field.
@@ -50,8 +50,9 @@ pub fn parse(text: &str) -> Setup {
             "gates" => setup.manifest.gates = parts.map(gate).collect(),
             "client_approves" => setup.manifest.client_approves = parts.map(ToolName::from).collect(),
             "parent" => {
-                let (run, call) = (RunId(uuid::Uuid::from_u128(99)), CallNumber(number(rest.trim().trim_start_matches("call "))));
-                setup.parent = Some(ParentCall { run, head: "boss".into(), call, tainted: false });
+                let (call, tainted) = rest.trim().split_once(" tainted").map_or((rest.trim(), false), |(call, _)| (call, true));
+                let (run, call) = (RunId(uuid::Uuid::from_u128(99)), CallNumber(number(call.trim_start_matches("call "))));
+                setup.parent = Some(ParentCall { run, head: "boss".into(), call, tainted });
             }
             "origin" => setup.origin = if rest.trim() == "action" { Origin::Action } else { Origin::Turn },
             other => panic!("unknown setup line {other:?}"),

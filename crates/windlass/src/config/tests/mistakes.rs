@@ -204,31 +204,6 @@ fn what_is_named_must_exist_and_be_named_once() {
             "windlass.yaml:4: agents.a.tools[1]: the tool echo is given above",
         ),
         (
-            "agents: { a: { tools: [agent/b] }, c: {} }",
-            "windlass.yaml:1: agents.a.tools[0]: unknown agent \"agent/b\"; did you mean \"agent/a\"?",
-        ),
-        (
-            "agents: { a: { tools: [agent/b-c, agent/b-c] }, b-c: {} }",
-            "windlass.yaml:1: agents.a.tools[1]: the tool agent/b-c is given above",
-        ),
-        (
-            "agents: { a: { tools: [agent/b.c, agent/b_c] }, b.c: {}, b_c: {} }",
-            "windlass.yaml:1: agents.a.tools[1]: two agents of this list have the same name for models, agent__b_c; rename one",
-        ),
-        (
-            "agents: { a: { tools: [agent/b], tenants: [\"*\"] }, b: { tenants: [acme] } }",
-            "windlass.yaml:1: agents.a.tools[0]: a tenant of this agent may not use the agent b; see `tenants` of both",
-        ),
-        (
-            "agents: { a: { max_depth: deep } }",
-            "windlass.yaml:1: agents.a.max_depth: expected a whole number of at least 0, found \"deep\"",
-        ),
-        (
-            "agents: { a: { budgets: { children: 0 } } }",
-            "windlass.yaml:1: agents.a.budgets.children: expected a whole number of at least 1, found \"0\"",
-        ),
-        ("agents: { a: { parameters: text } }", "windlass.yaml:1: agents.a.parameters: expected a mapping, found a single value"),
-        (
             "agents: { a: { tools: [echo] } }",
             "windlass.yaml:1: agents.a.tools[0]: expected the name of a tool or of a tool server, but `tools` has none, found \"echo\"",
         ),
@@ -296,4 +271,31 @@ fn tm_14_a_token_has_at_least_22_characters() {
     }
     super::good(&with(&"x".repeat(22)), &[]);
     super::good(&with(&format!("sha256:{}", "0".repeat(64))), &[]);
+}
+
+#[test]
+fn agents_that_an_agent_asks_must_exist_and_differ_for_models() {
+    check(&[
+        (
+            "agents: { a: { tools: [agent/b] }, c: {} }",
+            "windlass.yaml:1: agents.a.tools[0]: unknown agent \"agent/b\"; did you mean \"agent/a\"?",
+        ),
+        (
+            "agents: { a: { tools: [agent/b-c, agent/b-c] }, b-c: {} }",
+            "windlass.yaml:1: agents.a.tools[1]: the tool agent/b-c is given above",
+        ),
+        (
+            "agents: { a: { tools: [agent/b.c, agent/b_c] }, b.c: {}, b_c: {} }",
+            "windlass.yaml:1: agents.a.tools[1]: two agents of this list have the same name for models, agent__b_c; rename one",
+        ),
+        (
+            "agents: { a: { max_depth: deep } }",
+            "windlass.yaml:1: agents.a.max_depth: expected a whole number of at least 0, found \"deep\"",
+        ),
+        (
+            "agents: { a: { budgets: { children: 0 } } }",
+            "windlass.yaml:1: agents.a.budgets.children: expected a whole number of at least 1, found \"0\"",
+        ),
+        ("agents: { a: { parameters: text } }", "windlass.yaml:1: agents.a.parameters: expected a mapping, found a single value"),
+    ]);
 }

@@ -36,6 +36,11 @@ fn tm_03_an_agent_has_nothing_that_its_tenants_may_not_use() {
         error(&text, &[]),
         "windlass.yaml:4: agents.clerk.tools[0]: a tenant of this agent may not use the tool own; see `tenants` of both"
     );
+    let text = format!("{TWO}agents:\n  clerk: {{ tools: [agent/own], tenants: ['*'] }}\n  own: {{}}\n");
+    assert_eq!(
+        error(&text, &[]),
+        "windlass.yaml:3: agents.clerk.tools[0]: a tenant of this agent may not use the agent own; see `tenants` of both"
+    );
     let text = format!("{TWO}models: [{{ name: paid, provider: scripted, tenants: [acme] }}]\nagents:\n  clerk: {{ model: paid }}\n");
     assert_eq!(
         error(&text, &[]),
