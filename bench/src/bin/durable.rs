@@ -151,6 +151,7 @@ impl Bench {
                     agent: call.agent,
                     run: call.run,
                     call: call.call,
+                    retry: call.retry,
                     status: TaskStatus::Success,
                     result,
                     after: None,

@@ -80,7 +80,7 @@ impl Executor for Nothing {
 const MARGIN_S: u64 = 2;
 
 async fn begin(engine: &Engine) -> Responded {
-    let budgets = Budgets { iterations: 1, calls: None, tokens: None, wall_ms: None, children: None };
+    let budgets = Budgets { iterations: 1, calls: None, tokens: None, wall_ms: None, children: None, cost: None };
     let request = Respond {
         tenant: TENANT.into(),
         agent: None,

@@ -8,6 +8,7 @@ mod events;
 mod head;
 mod inbox;
 mod report;
+mod steer;
 mod stop;
 
 pub(crate) use control::wished_after;
@@ -30,6 +31,7 @@ pub(crate) fn routes() -> Router<DoorState> {
         .route("/v1/agents/{agent}/enqueue", post(enqueue::enqueue))
         .route("/v1/agents/{agent}/report", post(report::report))
         .route("/v1/agents/{agent}/stop", post(stop::stop))
+        .route("/v1/agents/{agent}/steer", post(steer::steer))
         .route("/v1/agents/{agent}/actions", post(actions::act))
         .route("/v1/agents/{agent}/inbox", get(inbox::inbox))
         .route("/v1/agents/{agent}/edges", get(inbox::edges))

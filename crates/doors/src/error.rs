@@ -129,6 +129,7 @@ impl From<EngineError> for ApiError {
         let message = error.to_string();
         match error {
             EngineError::UnknownModel(_) => Self::bad("unknown_model", message),
+            EngineError::UnpricedModel(_) => Self::bad("unpriced_model", message),
             EngineError::NoDefaultModel => Self::bad("missing_model", message),
             EngineError::UnknownAgent { nearest, .. } => {
                 let nearest = nearest.map(|known| format!("did you mean {:?}? ", known.as_str())).unwrap_or_default();
@@ -166,8 +167,14 @@ impl From<EngineError> for ApiError {
             }
             EngineError::AlreadyApproved => Self::conflict("already_approved", message),
             EngineError::ParentGone => Self::conflict("parent_gone", message),
+            EngineError::CallPaused => Self::conflict("call_paused", message),
             EngineError::CallHeld => Self::conflict("call_held", message),
             EngineError::NotQuarantined => Self::conflict("not_quarantined", message),
+            EngineError::NotActive => Self::conflict("not_active", message),
+            EngineError::NotSteerable => Self::conflict("not_steerable", message),
+            EngineError::TooManyInstructions => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_instructions", message).retry_after(FULL_RETRY_S)
+            }
             EngineError::EpochAhead => Self::conflict("epoch_ahead", message),
             EngineError::AgentFull => Self::new(StatusCode::TOO_MANY_REQUESTS, "queue_full", message).retry_after(FULL_RETRY_S),
             EngineError::TenantFull => Self::new(StatusCode::TOO_MANY_REQUESTS, "tenant_full", message).retry_after(FULL_RETRY_S),

@@ -1,5 +1,6 @@
 //! The door of the command line: runs, their content, and decisions of people.
 
+mod answer_schema;
 mod content;
 mod erase;
 mod gc;

@@ -26,6 +26,7 @@ impl Engine {
             message: NewMessage {
                 kind: MessageKind::Answer,
                 call: None,
+                retry: 0,
                 item: None,
                 outcome: None,
                 after: None,

@@ -68,6 +68,8 @@ pub struct ToolResult {
     pub run: RunId,
     /// The number of the call.
     pub call: CallNumber,
+    /// The number of the call's repetition that it belongs to; 0 is the first try.
+    pub retry: u32,
     /// How the call ended.
     pub status: TaskStatus,
     /// The result: valid JSON, stored byte for byte.
@@ -113,6 +115,21 @@ pub enum Stopped {
     Now,
     /// The run had ended before.
     Before,
+}
+
+/// A request to give the active run another instruction.
+#[derive(Clone, Debug)]
+pub struct Steer {
+    /// The agent of the run, by its name or the key of its head.
+    pub agent: AgentKey,
+    /// The active run.
+    pub run: RunId,
+    /// The instruction.
+    pub input: (ItemKind, Bytes),
+    /// Who sent the request, for the record.
+    pub source: Option<String>,
+    /// The same request under the same key gets the same answer.
+    pub key: Option<RequestKey>,
 }
 
 /// A person's answer to an interrupt.
@@ -163,6 +180,11 @@ pub enum AnswerAction {
     Reject {
         /// What the model reads about it. May be empty.
         comment: String,
+    },
+    /// The answer to the model's question.
+    Answer {
+        /// The answer: valid JSON, which fits the schema of the question.
+        answer: Bytes,
     },
     /// The call took effect, and this is its result.
     Record {
@@ -217,6 +239,9 @@ pub enum EngineError {
     /// The request names no model, and there is no default.
     #[error("no model is named, and there is no default: the only configured model is \"*\", which passes the name of a request on")]
     NoDefaultModel,
+    /// The agent has a cost budget, and the price of its model is not known.
+    #[error("the budget cost_usd needs a price of the model {0:?}, which has none; add it to `prices` of the configuration")]
+    UnpricedModel(String),
     /// The agent does not exist, and only configured ones can be used.
     #[error("there is no agent {:?}", .agent.as_str())]
     UnknownAgent {
@@ -290,9 +315,12 @@ pub enum EngineError {
     /// A child run was to be started for a call that is not open any more.
     #[error("the run that asked for this one does not wait for it any more")]
     ParentGone,
-    /// The call waits for a person's approval and was never started.
-    #[error("this call waits for a person's approval and must not be run yet; its result is not taken")]
+    /// The call waits for a person's approval or answer and was never started.
+    #[error("this call waits for a person's approval or answer; its result is not taken")]
     CallHeld,
+    /// The call is in the pause before a repetition, which no service has claimed.
+    #[error("this call is repeated after a pause and was not claimed again; its result is not taken")]
+    CallPaused,
     /// The run has no such open interrupt.
     #[error("nothing of this turn waits for a decision")]
     NotParked,
@@ -329,6 +357,15 @@ pub enum EngineError {
     /// The agent is not quarantined for this run.
     #[error("the agent is not quarantined for this turn; a turn that can be read is stopped")]
     NotQuarantined,
+    /// The run is queued or has ended, so that it takes no instructions.
+    #[error("this turn is not active, so that it takes no instructions; enqueue a new turn")]
+    NotActive,
+    /// The run asks no model again.
+    #[error("this turn asks no model again, so that nothing would read the instruction")]
+    NotSteerable,
+    /// Too many instructions wait for the next iteration.
+    #[error("too many instructions wait for the next iteration of this turn; try again when it has read them")]
+    TooManyInstructions,
     /// The run never had that epoch.
     #[error("the turn has no such epoch yet")]
     EpochAhead,

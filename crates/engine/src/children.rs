@@ -144,6 +144,14 @@ impl Engine {
         let pinned = self.pin(&agent, RunOptions { offers, ..RunOptions::default() })?;
         let mut manifest = Manifest::clone(&pinned.manifest);
         manifest.narrow(&start.manifest);
+        if start.share.cost.is_some() && manifest.budgets.cost.is_none() {
+            // The parent's limit holds for the child too, whose cost must be known by the prices of its own model.
+            let Ok(cost) = inner.roster.cost_budget(Some(u64::MAX), &manifest.model) else {
+                let message = format!("the model {} of the agent has no price, and this run has a cost budget", manifest.model);
+                return refused("unpriced_model", message);
+            };
+            manifest.budgets.cost = cost;
+        }
         manifest.budgets = manifest.budgets.within(start.share);
         // Only the root of a tree waits for higher limits.
         manifest.budgets_park = false;

@@ -80,16 +80,19 @@ impl Draft {
         let earlier = self.calls.iter_mut().find(|(number, _)| *number == call);
         match (earlier, change) {
             (None, change) => self.calls.push((call, change)),
-            (Some((_, CallChange::Made(made))), CallChange::Moved { status, result, deadline, item }) => {
+            (Some((_, CallChange::Made(made))), CallChange::Moved { status, result, deadline, item, retry: _ }) => {
                 made.status = status;
                 made.result = result.or(made.result);
                 made.deadline = deadline.unwrap_or(made.deadline);
                 made.item = item.unwrap_or(made.item);
             }
-            (Some((_, moved @ CallChange::Moved { .. })), CallChange::Moved { status, result, deadline, item }) => {
-                let CallChange::Moved { result: old_result, deadline: old_deadline, item: old_item, .. } = moved.clone() else { return };
-                let (result, deadline, item) = (result.or(old_result), deadline.or(old_deadline), item.or(old_item));
-                *moved = CallChange::Moved { status, result, deadline, item };
+            (Some((_, moved @ CallChange::Moved { .. })), CallChange::Moved { status, result, deadline, item, retry }) => {
+                let CallChange::Moved { result: old_result, deadline: old_deadline, item: old_item, retry: old_retry, .. } = moved.clone()
+                else {
+                    return;
+                };
+                let (result, deadline) = (result.or(old_result), deadline.or(old_deadline));
+                *moved = CallChange::Moved { status, result, deadline, item: item.or(old_item), retry: retry.or(old_retry) };
             }
             (Some((_, earlier)), made @ CallChange::Made(_)) => *earlier = made,
         }
@@ -141,7 +144,9 @@ fn call_changes(transition: &mut Transition) -> Vec<(CallNumber, CallChange)> {
     let contents = call_contents(transition);
     let change = |(call, update)| match update {
         CallUpdate::Made { iteration, call: open } => (call, made(&open, iteration, &contents)),
-        CallUpdate::Moved { status, result, deadline, item } => (call, CallChange::Moved { status, result, deadline, item }),
+        CallUpdate::Moved { status, result, deadline, item, retry } => {
+            (call, CallChange::Moved { status, result, deadline, item, retry })
+        }
     };
     std::mem::take(&mut transition.calls).into_iter().map(change).collect()
 }
@@ -195,11 +200,12 @@ fn kind_of(events: &[Event]) -> CommitKind {
             Event::Reported { status: windlass_kernel::TaskStatus::Timeout, .. } => CommitKind::Timeout,
             Event::Reported { .. } => CommitKind::Report,
             Event::ChildBegun { .. } => CommitKind::BeginChild,
-            Event::AttemptFailed { .. } | Event::Compacting { .. } => CommitKind::Retry,
+            Event::AttemptFailed { .. } | Event::Compacting { .. } | Event::CallRetried { .. } => CommitKind::Retry,
             Event::Accepted { .. }
             | Event::ActionStarted { .. }
             | Event::LeaseEnded { .. }
             | Event::Ignored { .. }
+            | Event::Steered { .. }
             | Event::BudgetBreached { .. } => CommitKind::Note,
         };
         strongest(Some(kind), own).unwrap_or(own)

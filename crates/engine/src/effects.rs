@@ -213,6 +213,8 @@ async fn stream_answer(
 pub(crate) struct ToolStart {
     pub tenant: Tenant,
     pub key: CallKey,
+    /// How often the call was repeated after a reported failure.
+    pub retry: u32,
     pub tool: ToolName,
     /// The server that offers the tool, if one does.
     pub remote: Option<(ToolServer, Remote)>,
@@ -251,8 +253,8 @@ async fn run_tool(inner: &Inner, start: ToolStart) -> Result<ToolReport, EffectE
         return Err(EffectError::NotStarted);
     }
     inner.crash.before_effect("tool_start");
-    let ToolStart { tenant, key, tool, deadline, .. } = start;
-    let call = ToolCall { tenant, key, tool, arguments: call.arguments, deadline };
+    let ToolStart { tenant, key, retry, tool, deadline, .. } = start;
+    let call = ToolCall { tenant, key, retry, tool, arguments: call.arguments, deadline };
     let report = match runner {
         Runner::Server(servers, server, remote) => servers.run(&server, &remote.name, call).await,
         Runner::Executor(executor) => executor.run(call).await,

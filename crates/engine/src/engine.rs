@@ -22,6 +22,7 @@ use crate::{
     journal_cache::{JournalCache, JournalCaches},
     keys,
     lease::{self, Lease},
+    notify::{self, Notices, Notifications},
     publish,
     quota::Ledger,
     readers::Readers,
@@ -57,6 +58,8 @@ pub struct Parts {
     pub bells: Option<mpsc::Receiver<Ring>>,
     /// Where the messages of the outbox are published.
     pub publisher: Option<Arc<dyn Publisher>>,
+    /// Where notices of opened interrupts go, if they go anywhere.
+    pub notifications: Option<Notifications>,
     /// The clock by which deadlines are judged.
     pub clock: Arc<dyn Clock>,
     /// Gives ids that are not in use.
@@ -96,6 +99,7 @@ pub(crate) struct Inner {
     pub lease: Lease,
     pub adopted: Adopted,
     pub ledger: Ledger,
+    pub notices: Option<Notices>,
     pub readers: Readers,
     /// Notified when a worker ends after another agent was refused one.
     pub room: Notify,
@@ -136,6 +140,7 @@ impl Engine {
             meter: parts.meter,
             adopted: Adopted::default(),
             ledger: Ledger::default(),
+            notices: parts.notifications.as_ref().map(|notifications| Notices::new(notifications.notifier.clone())),
             readers: Readers::default(),
             semaphores: FairSemaphores::default(),
             workers: Workers::default(),
@@ -154,6 +159,9 @@ impl Engine {
         }
         if let Some(publisher) = parts.publisher {
             inner.tasks.spawn(publish::run(inner.clone(), publisher));
+        }
+        if let Some(notifications) = parts.notifications {
+            inner.tasks.spawn(notify::announce_open(inner.clone(), notifications.tenants));
         }
         Engine { inner }
     }
@@ -256,12 +264,20 @@ impl Engine {
         if result.call.0 == 0 || result.call.0 > run.state.calls_used {
             return Err(EngineError::UnknownCall);
         }
-        // The server that runs an in-process call knows its result. If that got lost, a person decides, and not a client with a token.
-        if run.state.call(result.call).is_some_and(|open| open.route != Route::External) {
-            return Err(EngineError::NotExternal);
+        let tries = run.state.call(result.call).map_or(0, |open| open.retry);
+        if run.state.call(result.call).is_some() && result.retry > tries {
+            return Err(EngineError::UnknownCall);
+        }
+        // Its row would make the result of the repetition a duplicate.
+        if run.state.call(result.call).is_some_and(|open| open.not_before.is_some() && result.retry == open.retry) {
+            return Err(EngineError::CallPaused);
         }
         if run.state.call_hold(result.call).is_some_and(|interrupt| !interrupt.takes_results()) {
             return Err(EngineError::CallHeld);
+        }
+        // The server that runs an in-process call knows its result. If that got lost, a person decides, and not a client with a token.
+        if run.state.call(result.call).is_some_and(|open| open.route != Route::External) {
+            return Err(EngineError::NotExternal);
         }
         if run.state.has_ended() || *self.inner.draining.borrow() {
             return self.inner.record(result).await;
@@ -451,14 +467,14 @@ impl Engine {
     }
 
     /// The run, if `agent` is the name of its agent or the key of its head.
-    async fn run_of(&self, agent: &AgentKey, run: RunId) -> Result<RunView, EngineError> {
+    pub(crate) async fn run_of(&self, agent: &AgentKey, run: RunId) -> Result<RunView, EngineError> {
         let view = self.inner.views.run(&agent.tenant, run).await?;
         let is_its = |view: &RunView| view.agent == *agent || view.agent_name.as_ref() == Some(&agent.agent);
         view.filter(is_its).ok_or(EngineError::UnknownRun)
     }
 
     /// Sends a message that must be answered even if all workers are in use, because a person waits.
-    async fn ask<T>(&self, agent: &AgentKey, message: impl FnOnce(Answer<T>) -> WorkerMessage) -> Result<T, EngineError> {
+    pub(crate) async fn ask<T>(&self, agent: &AgentKey, message: impl FnOnce(Answer<T>) -> WorkerMessage) -> Result<T, EngineError> {
         let (answer, answered) = oneshot::channel();
         if let Some(mailbox) = self.inner.mailbox(agent, usize::MAX) {
             mailbox.send(message(answer)).await;

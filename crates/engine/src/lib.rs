@@ -26,7 +26,9 @@ mod lease;
 mod list;
 mod mailbox;
 pub mod messages;
+mod notify;
 mod offers;
+mod prices;
 mod prompt;
 mod prompt_size;
 mod publish;
@@ -37,6 +39,7 @@ mod respond;
 mod retention;
 mod roster;
 mod settings;
+mod steering;
 mod stored;
 mod stream_buffer;
 mod submit;
@@ -53,7 +56,7 @@ mod worker_message;
 mod workers;
 
 pub use api::{
-    Abandon, Action, AnswerAction, AnswerInterrupt, AnswerTarget, Answered, EngineError, Enqueue, Enqueued, Reported, Stop, Stopped,
+    Abandon, Action, AnswerAction, AnswerInterrupt, AnswerTarget, Answered, EngineError, Enqueue, Enqueued, Reported, Steer, Stop, Stopped,
     ToolResult,
 };
 pub use compaction::KEPT_BYTES_MAX;
@@ -62,6 +65,8 @@ pub use engine::{Engine, Parts};
 pub use follow::StreamedChunks;
 pub use journal_cache::JournalCache;
 pub use list::{RunEntry, RunFilter, RunList, RunState, Wait, WaitKind};
+pub use notify::Notifications;
+pub use prices::PriceTable;
 pub use prompt_size::{PROMPT_TOO_LARGE, PromptTooLarge};
 pub use quota::{OverQuota, Quota, Quotas, Rate};
 pub use readers::{JoinGuard, ReaderGuard, Unread};

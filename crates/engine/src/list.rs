@@ -89,6 +89,8 @@ pub enum WaitKind {
     Child,
     /// For a person: a rule demands approval of a call.
     Approval,
+    /// For a person: the model asks something.
+    Question,
     /// For a person: it is unknown whether a write took effect.
     UnknownOutcome,
     /// For a person: a budget is used up.
@@ -106,6 +108,7 @@ impl WaitKind {
     fn of(cause: Cause) -> Self {
         match cause {
             Cause::Approval => WaitKind::Approval,
+            Cause::Question => WaitKind::Question,
             Cause::UnknownOutcome => WaitKind::UnknownOutcome,
             Cause::Budget => WaitKind::Budget,
             Cause::OwnersLost => WaitKind::OwnersLost,
@@ -122,6 +125,7 @@ impl WaitKind {
             WaitKind::ExternalCall => "external_call",
             WaitKind::Child => "child",
             WaitKind::Approval => "approval",
+            WaitKind::Question => "question",
             WaitKind::UnknownOutcome => "unknown_outcome",
             WaitKind::Budget => "budget",
             WaitKind::OwnersLost => "owners_lost",
@@ -363,7 +367,7 @@ fn began(kind: WaitKind, entries: &[JournalEntry]) -> Option<Timestamp> {
             matches!(event, Event::Replied { .. } | Event::CallsInherited { .. } | Event::ActionStarted { .. })
         }
         WaitKind::UnknownOutcome => matches!(event, Event::Interrupted(_) | Event::CallParked { .. }),
-        WaitKind::Approval | WaitKind::Budget => matches!(event, Event::Interrupted(_)),
+        WaitKind::Approval | WaitKind::Question | WaitKind::Budget => matches!(event, Event::Interrupted(_)),
         WaitKind::OwnersLost | WaitKind::Panicked => matches!(event, Event::Interrupted(_) | Event::Parked { .. }),
         WaitKind::Queued | WaitKind::Unreadable => false,
     };

@@ -93,7 +93,7 @@ impl Inner {
         match taken {
             Taken::Recorded(message) | Taken::Late(message) => Ok(Reported { message, is_duplicate: false }),
             Taken::Duplicate(message) => Ok(Reported { message, is_duplicate: true }),
-            Taken::UnknownRun => Err(EngineError::UnknownRun),
+            Taken::UnknownRun | Taken::NotActive => Err(EngineError::UnknownRun),
         }
     }
 
@@ -106,6 +106,7 @@ impl Inner {
             message: NewMessage {
                 kind: MessageKind::ToolResult,
                 call: Some(result.call),
+                retry: result.retry,
                 item: Some(item),
                 outcome: Some(result.status),
                 after: result.after,

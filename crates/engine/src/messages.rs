@@ -78,6 +78,8 @@ impl Projection<'_> {
             | Event::Unparked
             | Event::OwnerChanged { .. }
             | Event::Ignored { .. }
+            | Event::Steered { .. }
+            | Event::CallRetried { .. }
             | Event::BudgetBreached { .. } => {}
         }
     }
@@ -85,6 +87,7 @@ impl Projection<'_> {
     fn interrupted(&mut self, interrupt: &Interrupt) {
         match (interrupt.call, interrupt.cause) {
             (Some(call), Cause::Approval) => self.call_held(call, "awaiting_approval"),
+            (Some(call), Cause::Question) => self.call_held(call, "awaiting_answer"),
             (Some(call), _) => self.call_held(call, "awaiting_tool_result"),
             (None, cause) => self.state(HeadStatus::Suspended, json!({ "activity": "awaiting_tool_result", "parked": cause })),
         }

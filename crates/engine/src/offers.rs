@@ -34,6 +34,7 @@ impl Engine {
                 effect: tool.effect,
                 after_execution: AfterExecution::Suspend,
                 deadline_ms,
+                retry: tool.retry,
                 strict: None,
                 untrusted: matches!(server.source, ServerSource::Declared { .. }),
                 remote: Some(Remote { server: server.label.clone(), name: tool.name }),

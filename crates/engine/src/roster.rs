@@ -7,12 +7,12 @@ use std::{
 
 use serde_json::Value;
 use windlass_kernel::{
-    AgentKey, AgentName, Budgets, Compaction, EffectClass, Gate, Manifest, PolicyName, ResultField, Route, Tenant, ToolName, ToolServer,
-    ToolSpec,
+    ASK_PERSON, AgentKey, AgentName, Budgets, Compaction, CostBudget, EffectClass, Gate, Manifest, PolicyName, ResultField, Route, Tenant,
+    ToolName, ToolServer, ToolSpec, ask_person_tool,
 };
 use windlass_ports::{Executor, Models, OfferedTool, PinnedManifest, Tenants, codec};
 
-use crate::{api::EngineError, settings::Settings};
+use crate::{api::EngineError, prices::PriceTable, settings::Settings};
 
 /// The names of tools that are agents begin with this.
 const AGENT_TOOL: &str = "agent/";
@@ -33,8 +33,12 @@ pub struct AgentSpec {
     pub tools: Vec<ToolName>,
     /// The budgets of each of its runs.
     pub budgets: Budgets,
+    /// What the tokens of each of its runs may cost, in micro-dollars.
+    pub cost_limit: Option<u64>,
     /// Whether a run that would exceed a budget waits for a person instead of ending.
     pub budgets_park: bool,
+    /// Whether its model has the tool `ask_person`.
+    pub ask: bool,
     /// Whether its responses run one after the other, under its own head.
     pub serial: bool,
     /// What models read about the agent if they may ask it.
@@ -45,6 +49,13 @@ pub struct AgentSpec {
     pub levels: u32,
     /// The tenants that may use it.
     pub tenants: Tenants,
+}
+
+impl AgentSpec {
+    /// Whether the agent has the tool, which may be a built-in one.
+    pub fn has_tool(&self, name: &ToolName) -> bool {
+        self.tools.contains(name) || (self.ask && name.as_str() == ASK_PERSON)
+    }
 }
 
 /// The agents and tools of the configuration. Unless the catalog is closed, a request may also name an agent that is not in it; such an
@@ -61,6 +72,7 @@ pub struct AgentCatalog {
     offered: BTreeMap<ToolName, (OfferedTool, Arc<dyn Executor>)>,
     /// The rules by which calls wait for a person's approval.
     gates: Vec<Gate>,
+    prices: PriceTable,
     /// Whether requests may name only the agents above.
     is_closed: bool,
     ready: Mutex<BTreeMap<AgentKey, Arc<PinnedManifest>>>,
@@ -97,7 +109,16 @@ impl AgentCatalog {
                 offered.entry(tool.name.as_str().into()).or_insert_with(|| (tool, executor.clone()));
             }
         }
-        AgentCatalog { agents, tools, tool_tenants: BTreeMap::new(), offered, gates: Vec::new(), is_closed: false, ready: Mutex::default() }
+        AgentCatalog {
+            agents,
+            tools,
+            tool_tenants: BTreeMap::new(),
+            offered,
+            gates: Vec::new(),
+            prices: PriceTable::default(),
+            is_closed: false,
+            ready: Mutex::default(),
+        }
     }
 
     /// The same catalog, with these tenants for its external tools.
@@ -108,6 +129,18 @@ impl AgentCatalog {
     /// The same catalog, with these rules for approvals. Every run pins them when it starts.
     pub fn with_gates(self, gates: Vec<Gate>) -> Self {
         AgentCatalog { gates, ..self }
+    }
+
+    /// The same catalog, with these prices of models.
+    pub fn with_prices(self, prices: PriceTable) -> Self {
+        AgentCatalog { prices, ..self }
+    }
+
+    /// The cost budget of a run with this model, with the prices of today.
+    pub fn cost_budget(&self, limit: Option<u64>, model: &str) -> Result<Option<CostBudget>, EngineError> {
+        let Some(limit) = limit else { return Ok(None) };
+        let prices = self.prices.of(model).ok_or_else(|| EngineError::UnpricedModel(model.to_owned()))?;
+        Ok(Some(CostBudget { limit, prices }))
     }
 
     /// The rules for approvals.
@@ -156,7 +189,7 @@ impl AgentCatalog {
         if instructions.is_some_and(|instructions| spec.instructions.as_deref() != Some(instructions)) {
             return Some(Excess::Instructions);
         }
-        tools.unwrap_or_default().iter().find(|tool| !spec.tools.contains(tool)).map(|tool| Excess::Tool(tool.clone()))
+        tools.unwrap_or_default().iter().find(|tool| !spec.has_tool(tool)).map(|tool| Excess::Tool(tool.clone()))
     }
 
     /// Refuses an agent that requests may not name.
@@ -229,6 +262,7 @@ impl AgentCatalog {
             // The run waits as long as the child takes.
             deadline_ms: u64::MAX,
             remote: None,
+            retry: None,
             strict: None,
             untrusted: false,
             agent: Some(agent),
@@ -253,6 +287,7 @@ impl AgentCatalog {
             after_execution: windlass_kernel::AfterExecution::Suspend,
             deadline_ms: settings.call_deadline_ms,
             remote: None,
+            retry: offered.retry,
             strict: None,
             untrusted: false,
             agent: None,
@@ -272,20 +307,28 @@ impl AgentCatalog {
         if models.resolve(tenant, &model).is_none() {
             return Err(EngineError::UnknownModel(model));
         }
+        let names_given = options.tools.is_some();
         let names = options.tools.or_else(|| spec.map(|spec| spec.tools.clone())).unwrap_or_default();
+        let asks = spec.is_some_and(|spec| spec.ask) && (!names_given || names.iter().any(|name| name.as_str() == ASK_PERSON));
+        let names: Vec<ToolName> = names.into_iter().filter(|name| !asks || name.as_str() != ASK_PERSON).collect();
         let find = |name: &ToolName| self.tool(tenant, name, settings).ok_or_else(|| EngineError::UnknownTool(name.clone()));
         let is_server = |name: &&ToolName| options.offers.iter().any(|(server, _)| server.label == name.as_str());
         let once: BTreeSet<&ToolName> = names.iter().filter(|name| !is_server(name)).collect();
         let mut tools: Vec<ToolSpec> = once.into_iter().map(find).collect::<Result<_, _>>()?;
         let mut servers = Vec::with_capacity(options.offers.len());
+        tools.extend(asks.then(ask_person_tool));
         for (server, offered) in options.offers {
-            tools.extend(offered);
+            // A built-in tool keeps its name.
+            tools.extend(offered.into_iter().filter(|tool| !asks || tool.name.as_str() != ASK_PERSON));
             servers.push(server);
         }
-        let default_budgets = Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None, children: None };
+        let default_budgets =
+            Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None, children: None, cost: None };
         let levels = levels(spec, &mut tools);
         // An agent has no setting for compaction. It is on where the operator has configured the context size of the model.
         let compaction = if models.context(tenant, &model).is_some() { Compaction::Auto } else { Compaction::Off };
+        let cost = self.cost_budget(spec.and_then(|spec| spec.cost_limit), &model)?;
+        let budgets = Budgets { cost, ..spec.map_or(default_budgets, |spec| spec.budgets) };
         Ok(Manifest {
             policy: spec.map_or(PolicyName::Respond, |spec| spec.policy),
             instructions: options.instructions.or_else(|| spec.and_then(|spec| spec.instructions.clone())),
@@ -296,7 +339,7 @@ impl AgentCatalog {
             budgets_park: spec.is_some_and(|spec| spec.budgets_park),
             levels,
             gates: self.gates.clone(),
-            ..Manifest::plain(model, spec.map_or(default_budgets, |spec| spec.budgets))
+            ..Manifest::plain(model, budgets)
         })
     }
 

@@ -120,6 +120,7 @@ impl Worker {
                 WorkerMessage::CheckStore => must_reload = true,
                 other @ (WorkerMessage::Report(..)
                 | WorkerMessage::Stop(..)
+                | WorkerMessage::Steer(..)
                 | WorkerMessage::AnswerInterrupt(..)
                 | WorkerMessage::Heartbeat(..)
                 | WorkerMessage::Reasoned(_)
@@ -260,10 +261,7 @@ impl Worker {
         for message in pending.iter_mut() {
             message.draft(&mut draft, &self.active, &self.agent.tenant, &self.inner, now);
         }
-        let makes_calls = draft
-            .events
-            .iter()
-            .any(|event| matches!(event, Event::Replied { calls, .. } | Event::CallsInherited { calls, .. } if !calls.is_empty()));
+        let uses_messages = draft.events.iter().any(uses_messages);
         let mut again = false;
         if !draft.is_empty() {
             let committed = self.commit(draft, now).await?;
@@ -272,10 +270,11 @@ impl Worker {
                 let row = if message.has_message() { rows.next() } else { None };
                 message.resolve(Reply::Committed(row));
             }
-            // A result that arrived before the run was suspended waits in the inbox, and the next run waits for its worker.
-            // A child run looks at once: its parent may have ended, and a stop must not wait until the run suspends.
+            // A result that arrived before the run was suspended waits in the inbox, and so does an instruction that another process took.
+            // The next run waits for its worker. A child run looks at once: its parent may have ended, and a stop must not wait until the
+            // run suspends.
             let is_child = self.active.run().is_some_and(|run| run.state.parent.is_some());
-            again = committed.next_leased || (committed.pending > 0 && (makes_calls || is_child));
+            again = committed.next_leased || (committed.pending > 0 && (uses_messages || is_child));
         }
         pending.retain(|message| !message.is_resolved());
         self.active.clear_completed();
@@ -433,6 +432,14 @@ enum Advanced {
 /// Whether the run needs no more work after this commit, or none before a person decides.
 fn comes_to_rest(commit: &Commit) -> bool {
     commit.state.has_ended() || commit.state.is_interrupted()
+}
+
+/// Whether messages that wait in the inbox may be of use after this event: the run waits for results, or a new iteration has started.
+fn uses_messages(event: &Event) -> bool {
+    if let Event::Replied { calls, .. } | Event::CallsInherited { calls, .. } = event {
+        return !calls.is_empty();
+    }
+    matches!(event, Event::IterationStarted { .. })
 }
 
 /// Whether the model call that streams text continues after this commit: the commit only records its reasoning.

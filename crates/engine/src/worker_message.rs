@@ -1,8 +1,8 @@
 //! The messages that workers receive from doors, from their own effects and from the sweep.
 
 use tokio::sync::oneshot;
-use windlass_kernel::{CallNumber, ModelCallId, Reply, RunId, Spent, content::Reasoning};
-use windlass_ports::{Enqueued, Item, ModelError, NewRun, ToolReport};
+use windlass_kernel::{AgentKey, CallNumber, ModelCallId, NewItem, Reply, RunId, Spent, content::Reasoning};
+use windlass_ports::{Enqueued, Item, MessageId, ModelError, NewRun, RequestKey, ToolReport};
 
 use crate::api::{AnswerInterrupt, Answered, EngineError, Reported, Stop, Stopped, ToolResult};
 
@@ -19,6 +19,8 @@ pub(crate) enum WorkerMessage {
     Report(Box<ToolResult>, Answer<Reported>),
     /// End a run.
     Stop(Box<Stop>, Answer<Stopped>),
+    /// Give the active run another instruction.
+    Steer(Box<Steering>, Answer<MessageId>),
     /// Apply a person's answer to an interrupt.
     AnswerInterrupt(Box<AnswerInterrupt>, Answer<Answered>),
     /// Record a heartbeat for a reader of this run, unless its journal has grown beyond this many events.
@@ -31,6 +33,19 @@ pub(crate) enum WorkerMessage {
     ToolDone(Box<ToolDone>),
     /// A child run is on record, or can't be started.
     ChildStarted(Box<ChildStarted>),
+}
+
+/// An instruction for the active run.
+#[derive(Clone, Debug)]
+pub(crate) struct Steering {
+    /// The head of the run.
+    pub agent: AgentKey,
+    pub run: RunId,
+    pub item: NewItem,
+    /// Who sent it, for the record.
+    pub source: Option<String>,
+    /// The same request under the same key gets the same answer.
+    pub key: Option<RequestKey>,
 }
 
 /// Reasoning of a model call that continues.

@@ -71,24 +71,23 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
             set_progress(run, *call, Progress::Begun);
         }
         Event::Reported { call, status, item, after, below } => {
-            run.takeovers = 0;
-            run.tainted |= run.call(*call).is_some_and(|call| call.untrusted);
             below.iter().for_each(|below| count_below(run, **below));
-            set_progress(run, *call, Progress::Received { item: *item, status: *status, after: *after });
-            // A result that arrives after all answers the question what became of the call.
-            run.interrupts.retain(|interrupt| interrupt.call != Some(*call));
+            report(run, *call, Progress::Received { item: *item, status: *status, after: *after });
         }
-        Event::Interrupted(interrupt) => run.interrupts.push(interrupt.clone()),
+        Event::CallRetried { call, retry, at, .. } => repeat(run, *call, *retry, *at),
+        Event::Interrupted(interrupt) => open_interrupt(run, interrupt.clone()),
         Event::Approved { interrupt, by } => approve(run, *interrupt, by),
         Event::Edited { interrupt, item, by, .. } => edit(run, *interrupt, *item, by),
-        Event::Resolved { interrupt, deadline, raised, .. } => {
+        Event::Resolved { interrupt, deadline, raised, waited_ms, .. } => {
             raised.iter().for_each(|raised| run.raised.raise(*raised));
+            run.raised.wait(*waited_ms);
             resolve(run, *interrupt, *deadline);
         }
         Event::CallParked { call } => hold(run, Cause::UnknownOutcome, Some(*call)),
         Event::CallReleased { call, deadline } => release(run, *call, *deadline),
         Event::Parked { reason } => hold(run, reason.cause(), None),
         Event::Unparked => end_hold(run, None),
+        Event::Steered { item } => steer(run, *item),
         Event::OwnerChanged { lost } => {
             run.takeovers += 1;
             run.lost = run.lost.saturating_add(*lost);
@@ -98,7 +97,8 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
 }
 
 fn start_iteration(run: &mut Run, iteration: u32, purpose: Purpose, at: Timestamp) {
-    run.output.length += run.calls().len() as u32;
+    run.output.length += (run.calls().len() + run.steering.len()) as u32;
+    run.steering.clear();
     run.iteration = iteration;
     run.started_at.get_or_insert(at);
     run.phase = Phase::Thinking { purpose, attempt: 1, not_before: None };
@@ -133,11 +133,13 @@ fn ask_again(run: &mut Run, at: Option<Timestamp>) {
     }
 }
 
-/// Results that have arrived are appended before the deliverable.
+/// Results that have arrived and instructions that no model call has read are appended before the deliverable.
 fn end(run: &mut Run, status: TaskStatus, reason: EndReason) {
     let received = run.calls().iter().filter(|call| call.is_received()).count();
-    run.output.length += received as u32 + 1;
+    run.output.length += (received + run.steering.len()) as u32 + 1;
+    run.steering.clear();
     run.interrupts.clear();
+    run.waiting_since = None;
     run.phase = Phase::Ended { status, reason };
 }
 
@@ -147,6 +149,35 @@ fn make_calls(run: &mut Run, items: u32, calls: &[OpenCall]) {
     run.calls_used += calls.len() as u32;
     run.children_used += calls.iter().filter(|call| call.child.is_some()).count() as u32;
     run.phase = Phase::Waiting { calls: calls.to_vec() };
+}
+
+/// A result has arrived.
+fn report(run: &mut Run, call: CallNumber, received: Progress) {
+    run.takeovers = 0;
+    run.tainted |= run.call(call).is_some_and(|call| call.untrusted);
+    set_progress(run, call, received);
+    // A result that arrives after all answers the question what became of the call.
+    run.interrupts.retain(|interrupt| interrupt.call != Some(call));
+    stop_waiting(run);
+}
+
+/// A call begins the pause before a repetition.
+fn repeat(run: &mut Run, call: CallNumber, retry: u32, at: Timestamp) {
+    run.takeovers = 0;
+    if let Some(open) = open_call(run, call) {
+        (open.retry, open.not_before) = (retry, Some(at));
+    }
+}
+
+/// An instruction waits for the next iteration.
+fn steer(run: &mut Run, item: ItemId) {
+    run.steering.push(item);
+    run.steered += 1;
+}
+
+fn open_interrupt(run: &mut Run, interrupt: Interrupt) {
+    run.waiting_since = run.waiting_since.or(interrupt.at);
+    run.interrupts.push(interrupt);
 }
 
 /// Opens an interrupt for an event of a version that numbered none. The event itself has been counted already.
@@ -179,7 +210,7 @@ fn end_hold(run: &mut Run, call: Option<CallNumber>) {
 fn release(run: &mut Run, call: CallNumber, deadline: Timestamp) {
     end_hold(run, Some(call));
     if let Some(open) = open_call(run, call) {
-        open.deadline = deadline;
+        (open.deadline, open.not_before) = (deadline, None);
     }
 }
 
@@ -187,6 +218,7 @@ fn release(run: &mut Run, call: CallNumber, deadline: Timestamp) {
 fn resolve(run: &mut Run, number: u64, deadline: Option<Timestamp>) {
     let Some(index) = run.interrupts.iter().position(|open| open.number == number) else { return };
     let closed = run.interrupts.remove(index);
+    stop_waiting(run);
     match closed.call {
         None => run.takeovers = 0,
         Some(call) => {
@@ -194,6 +226,13 @@ fn resolve(run: &mut Run, number: u64, deadline: Option<Timestamp>) {
                 open.deadline = deadline;
             }
         }
+    }
+}
+
+/// Ends the wait for people, if nothing waits for one any more.
+fn stop_waiting(run: &mut Run) {
+    if run.interrupts.is_empty() {
+        run.waiting_since = None;
     }
 }
 
@@ -223,8 +262,11 @@ fn begin(event: &Event) -> Option<Run> {
         compacting: 0,
         compacted_in: 0,
         interrupts: Vec::new(),
+        waiting_since: None,
         raised: RaisedLimits::default(),
         tainted: parent.as_ref().is_some_and(|parent| parent.tainted),
+        steering: Vec::new(),
+        steered: 0,
         parent: parent.as_deref().cloned(),
         children_used: 0,
         below: Below::default(),

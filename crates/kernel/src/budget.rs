@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ids::Timestamp, run::Run};
+use crate::{ids::Timestamp, price::CostBudget, run::Run};
 
 /// The limits of one run. `None` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,12 +15,15 @@ pub struct Budgets {
     /// Tokens in and out, attempts that failed or were lost included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
-    /// Milliseconds since the first iteration started.
+    /// Milliseconds since the first iteration started. Waiting for people does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wall_ms: Option<u64>,
     /// Child runs, with those that they start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub children: Option<u32>,
+    /// What the tokens may cost, runs below included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<CostBudget>,
 }
 
 /// Tokens of one model call.
@@ -105,6 +108,9 @@ pub struct Below {
     /// Child runs.
     #[serde(default, skip_serializing_if = "is_none_used")]
     pub children: u32,
+    /// What the tokens cost, in micro-dollars, if the runs have cost budgets.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cost: u64,
     /// Whether one of them read results of untrusted tools.
     #[serde(default, skip_serializing_if = "crate::run::is_false")]
     pub tainted: bool,
@@ -126,6 +132,7 @@ impl Below {
         self.lost = self.lost.saturating_add(other.lost);
         self.calls = self.calls.saturating_add(other.calls);
         self.children = self.children.saturating_add(other.children);
+        self.cost = self.cost.saturating_add(other.cost);
         self.tainted |= other.tainted;
     }
 
@@ -170,6 +177,8 @@ pub enum BudgetKind {
     WallMs,
     /// Child runs.
     Children,
+    /// Cost in micro-dollars.
+    CostMicroUsd,
 }
 
 impl BudgetKind {
@@ -181,6 +190,7 @@ impl BudgetKind {
             BudgetKind::Tokens => "tokens",
             BudgetKind::WallMs => "wall_ms",
             BudgetKind::Children => "children",
+            BudgetKind::CostMicroUsd => "cost_micro_usd",
         }
     }
 }
@@ -193,7 +203,7 @@ pub struct RaisedBudget {
     pub kind: BudgetKind,
     /// The new limit.
     pub limit: u64,
-    /// How long the run waited for it. This is no wall time.
+    /// How long the run waited for people until then. This is no wall time.
     pub waited_ms: u64,
 }
 
@@ -210,7 +220,9 @@ pub struct RaisedLimits {
     wall_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     children: Option<u32>,
-    /// How long the run waited for higher limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cost: Option<u64>,
+    /// How long the run waited for people.
     #[serde(default, skip_serializing_if = "is_zero")]
     waited_ms: u64,
 }
@@ -230,8 +242,14 @@ impl RaisedLimits {
             BudgetKind::Tokens => self.tokens = Some(raised.limit),
             BudgetKind::WallMs => self.wall_ms = Some(raised.limit),
             BudgetKind::Children => self.children = Some(small),
+            BudgetKind::CostMicroUsd => self.cost = Some(raised.limit),
         }
-        self.waited_ms = self.waited_ms.saturating_add(raised.waited_ms);
+        self.wait(raised.waited_ms);
+    }
+
+    /// Adds a time for which the run waited for people.
+    pub(crate) fn wait(&mut self, ms: u64) {
+        self.waited_ms = self.waited_ms.saturating_add(ms);
     }
 }
 
@@ -244,6 +262,7 @@ pub fn limits(run: &Run, budgets: &Budgets) -> Budgets {
         tokens: raised.tokens.or(budgets.tokens),
         wall_ms: raised.wall_ms.or(budgets.wall_ms),
         children: raised.children.or(budgets.children),
+        cost: budgets.cost.map(|cost| CostBudget { limit: raised.cost.unwrap_or(cost.limit), ..cost }),
     }
 }
 
@@ -257,8 +276,9 @@ pub fn share(run: &Run, budgets: &Budgets, children: u32, now: Timestamp) -> Bud
         iterations: u32::MAX,
         calls: small(limits.calls, run.calls_used.saturating_add(run.below.calls)),
         tokens: limits.tokens.map(|limit| limit.saturating_sub(run.tokens()) / each),
-        wall_ms: wall_end(run, budgets).map(|end| end.0.saturating_sub(now.0).max(0).unsigned_abs()),
+        wall_ms: wall_end(run, budgets, now).map(|end| end.0.saturating_sub(now.0).max(0).unsigned_abs()),
         children: small(limits.children, run.children_used.saturating_add(run.below.children)),
+        cost: limits.cost.map(|cost| CostBudget { limit: cost.limit.saturating_sub(cost_of(run, &cost)) / each, ..cost }),
     }
 }
 
@@ -277,14 +297,30 @@ impl Budgets {
             tokens: smaller(self.tokens, other.tokens),
             wall_ms: smaller(self.wall_ms, other.wall_ms),
             children: smaller(self.children, other.children),
+            cost: match (self.cost, other.cost) {
+                // Each run has the prices of its own model.
+                (Some(own), Some(other)) => Some(CostBudget { limit: own.limit.min(other.limit), ..own }),
+                (own, other) => own.or(other),
+            },
         }
     }
 }
 
-/// When the wall time of a run is over, if it has a limit. Waiting for higher limits does not count.
-pub fn wall_end(run: &Run, budgets: &Budgets) -> Option<Timestamp> {
+/// When the wall time of a run is over, if it has a limit. Waiting for people does not count, so that the end moves while the run waits.
+pub fn wall_end(run: &Run, budgets: &Budgets, now: Timestamp) -> Option<Timestamp> {
     let limit = limits(run, budgets).wall_ms?;
-    Some(run.started_at?.plus_ms(limit).plus_ms(run.raised.waited_ms))
+    Some(run.started_at?.plus_ms(limit).plus_ms(run.raised.waited_ms).plus_ms(waiting_ms(run, now)))
+}
+
+/// How long the run has waited for people since it last waited for none. Zero, if it waits for none now or has not started.
+pub(crate) fn waiting_ms(run: &Run, now: Timestamp) -> u64 {
+    let (Some(since), Some(started)) = (run.waiting_since, run.started_at) else { return 0 };
+    passed_ms(since.max(started), now)
+}
+
+/// The milliseconds from one time to another, or zero if that is earlier.
+fn passed_ms(from: Timestamp, to: Timestamp) -> u64 {
+    to.0.saturating_sub(from.0).max(0).unsigned_abs()
 }
 
 /// The budget that another iteration would exceed, checked before the model is called.
@@ -294,16 +330,16 @@ pub fn before_iteration(run: &Run, budgets: &Budgets, now: Timestamp) -> Option<
     if next > u64::from(budgets.iterations) {
         return Some(Breach { kind: BudgetKind::Iterations, limit: budgets.iterations.into(), observed: next });
     }
-    used_up(run, budgets, run.tokens(), now)
+    used_up(run, budgets, Spent::default(), now)
 }
 
 /// The budget that another attempt of the iteration's model call would exceed if it started at `starts_at`.
 pub fn before_attempt(run: &Run, budgets: &Budgets, starts_at: Timestamp) -> Option<Breach> {
-    used_up(run, &limits(run, budgets), run.tokens(), starts_at)
+    used_up(run, &limits(run, budgets), Spent::default(), starts_at)
 }
 
-/// The budget that starting the `wanted` calls would exceed, with the `reply` tokens of the reply that asks for them included.
-pub fn before_calls(run: &Run, budgets: &Budgets, reply: u64, wanted: Wanted, now: Timestamp) -> Option<Breach> {
+/// The budget that starting the `wanted` calls would exceed, with what the reply that asks for them used included.
+pub fn before_calls(run: &Run, budgets: &Budgets, reply: Spent, wanted: Wanted, now: Timestamp) -> Option<Breach> {
     let budgets = &limits(run, budgets);
     let passes = |kind, limit: Option<u32>, used: u32, below: u32, wanted: usize| {
         let observed = u64::from(used).saturating_add(below.into()).saturating_add(wanted as u64);
@@ -312,17 +348,38 @@ pub fn before_calls(run: &Run, budgets: &Budgets, reply: u64, wanted: Wanted, no
     };
     passes(BudgetKind::Calls, budgets.calls, run.calls_used, run.below.calls, wanted.calls)
         .or_else(|| passes(BudgetKind::Children, budgets.children, run.children_used, run.below.children, wanted.children))
-        .or_else(|| used_up(run, budgets, run.tokens().saturating_add(reply), now))
+        .or_else(|| used_up(run, budgets, reply, now))
 }
 
-fn used_up(run: &Run, budgets: &Budgets, tokens: u64, now: Timestamp) -> Option<Breach> {
+/// What a run and the ended runs below it cost, in micro-dollars. `None` if the run has no cost budget: then its prices are not known.
+pub fn cost(run: &Run, budgets: &Budgets) -> Option<u64> {
+    budgets.cost.map(|budget| cost_of(run, &budget))
+}
+
+fn cost_of(run: &Run, budget: &CostBudget) -> u64 {
+    budget.prices.of(Spent { usage: run.usage, lost: run.lost }).saturating_add(run.below.cost)
+}
+
+/// A budget that is used up once `spent` is counted too, which the run does not contain yet.
+fn used_up(run: &Run, budgets: &Budgets, spent: Spent, now: Timestamp) -> Option<Breach> {
+    let tokens = run.tokens().saturating_add(spent.total());
+    let of_cost = |budget: CostBudget| {
+        // Rounded once, so that the sum is the same before and after the run contains what was spent.
+        let mut own = Spent { usage: run.usage, lost: run.lost };
+        own.add(spent);
+        let observed = budget.prices.of(own).saturating_add(run.below.cost);
+        (observed >= budget.limit).then_some(Breach { kind: BudgetKind::CostMicroUsd, limit: budget.limit, observed })
+    };
+    if let Some(breach) = budgets.cost.and_then(of_cost) {
+        return Some(breach);
+    }
     if let Some(limit) = budgets.tokens.filter(|limit| tokens >= *limit) {
         return Some(Breach { kind: BudgetKind::Tokens, limit, observed: tokens });
     }
     let limit = budgets.wall_ms?;
-    let passed = run.started_at.map_or(0, |start| now.0.saturating_sub(start.0).max(0).unsigned_abs());
-    let observed = passed.saturating_sub(run.raised.waited_ms);
+    let passed = run.started_at.map_or(0, |start| passed_ms(start, now));
+    let observed = passed.saturating_sub(run.raised.waited_ms).saturating_sub(waiting_ms(run, now));
     // Nothing is later than the highest timestamp.
-    let is_over = wall_end(run, budgets).map_or(limit == 0, |end| now >= end && end < Timestamp(i64::MAX));
+    let is_over = wall_end(run, budgets, now).map_or(limit == 0, |end| now >= end && end < Timestamp(i64::MAX));
     is_over.then_some(Breach { kind: BudgetKind::WallMs, limit, observed })
 }

@@ -182,6 +182,17 @@ pub enum Event {
         /// The call.
         call: CallNumber,
     },
+    /// A tool reported a failure, and the call is repeated under its number after a pause. The model does not read the failure.
+    CallRetried {
+        /// The call.
+        call: CallNumber,
+        /// The number of the repetition, from 1.
+        retry: u32,
+        /// The earliest start of the repetition.
+        at: Timestamp,
+        /// The item with the failure.
+        item: ItemId,
+    },
     /// The lease of the tool service that had claimed the call ended without a result. The call can be claimed again.
     LeaseEnded {
         /// The call that can be claimed again.
@@ -228,13 +239,16 @@ pub enum Event {
         /// The new limit of the budget that the run waited for.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         raised: Option<RaisedBudget>,
+        /// How long the run has waited for people, if it waits for none any more. A raised budget has the time itself.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        waited_ms: u64,
     },
     /// What versions before interrupts wrote when a call's outcome was unknown.
     CallParked {
         /// The parked call.
         call: CallNumber,
     },
-    /// A call that waited for a higher limit may start under a new deadline. Versions before interrupts also wrote it when a person allowed a
+    /// A call that waited for a higher limit, or for the pause before its repetition, may start under a new deadline. Versions before interrupts also wrote it when a person allowed a
     /// call to run again.
     CallReleased {
         /// The released call.
@@ -265,6 +279,11 @@ pub enum Event {
         call: Option<CallNumber>,
         /// Why the input changed nothing.
         reason: IgnoreReason,
+    },
+    /// An instruction for the active run arrived. The next iteration begins with it; until then it is in no box.
+    Steered {
+        /// The instruction.
+        item: ItemId,
     },
     /// Continuing would have exceeded a budget.
     BudgetBreached {
@@ -299,6 +318,7 @@ impl Event {
             Event::Replied { .. } => "replied",
             Event::Reported { .. } => "reported",
             Event::ChildBegun { .. } => "child_begun",
+            Event::CallRetried { .. } => "call_retried",
             Event::LeaseEnded { .. } => "lease_ended",
             Event::Interrupted(_) => "interrupted",
             Event::Approved { .. } => "approved",
@@ -310,6 +330,7 @@ impl Event {
             Event::Unparked => "unparked",
             Event::OwnerChanged { .. } => "taken_over",
             Event::Ignored { .. } => "ignored",
+            Event::Steered { .. } => "steered",
             Event::BudgetBreached { .. } => "budget_breached",
             Event::Ended { .. } => "ended",
         }
@@ -424,6 +445,10 @@ pub enum InputKind {
     Answer,
     /// The deadline of an interrupt passed.
     InterruptTimeout,
+    /// An instruction for the active run.
+    Steer,
+    /// The pause before a repetition of a call is over.
+    RetryDue,
     /// A child run is on record.
     ChildBegun,
 }
@@ -452,4 +477,8 @@ pub enum IgnoreReason {
     RaisedTooLittle,
     /// The call is held and was never started.
     Held,
+    /// The run asks no model again, so that nothing would read the instruction.
+    NotSteerable,
+    /// Too many instructions wait for the next iteration already.
+    TooManyInstructions,
 }

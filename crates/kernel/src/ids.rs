@@ -179,7 +179,7 @@ pub struct AgentKey {
 #[serde(transparent)]
 pub struct CallNumber(pub u32);
 
-/// A call as tools and clients name it: unique for ever, and the idempotency key of every attempt.
+/// A call as tools and clients name it, unique for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallKey {
     /// The run that made the call.
@@ -191,6 +191,17 @@ pub struct CallKey {
 impl fmt::Display for CallKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "call_{}_{}", self.run.0.simple(), self.call.0)
+    }
+}
+
+impl CallKey {
+    /// The idempotency key of the repetition with this number, where 0 is the first try. A start after a crash has the key of the try that
+    /// was cut; a repetition after a reported failure has a key of its own.
+    pub fn idempotency_key(self, retry: u32) -> String {
+        match retry {
+            0 => self.to_string(),
+            retry => format!("{self}:attempt:{}", retry.saturating_add(1)),
+        }
     }
 }
 
@@ -243,6 +254,13 @@ mod tests {
         assert_eq!(run.to_string().parse(), Ok(run));
         let key = CallKey { run, call: CallNumber(12) };
         assert_eq!(key.to_string().parse(), Ok(key));
+    }
+
+    #[test]
+    fn only_repetitions_have_keys_of_their_own() {
+        let key = CallKey { run: RunId(Uuid::from_u128(7)), call: CallNumber(12) };
+        assert_eq!(key.idempotency_key(0), key.to_string());
+        assert_eq!(key.idempotency_key(2), format!("{key}:attempt:3"));
     }
 
     #[test]

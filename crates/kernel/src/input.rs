@@ -64,6 +64,10 @@ pub enum Input {
     Answered(Answer),
     /// The deadline of the interrupt with this number passed.
     InterruptTimedOut(u64),
+    /// A client gave the active run another instruction, which is stored already.
+    Steered(ItemId),
+    /// The pause before the repetition of a call is over.
+    RetryDue(CallNumber),
 }
 
 impl Input {
@@ -79,7 +83,7 @@ impl Input {
             Input::Reasoned { .. } => InputKind::Reasoned,
             Input::Replied(_) => InputKind::Replied,
             Input::AttemptFailed(_) => InputKind::AttemptFailed,
-            Input::Reported(Report { cause: ReportCause::Tool, .. }) => InputKind::ToolResult,
+            Input::Reported(Report { cause: ReportCause::Tool | ReportCause::Server, .. }) => InputKind::ToolResult,
             Input::Reported(Report { cause: ReportCause::Deadline, .. }) => InputKind::Timeout,
             Input::LeaseEnded(_) => InputKind::LeaseEnded,
             Input::ChildBegun(_) => InputKind::ChildBegun,
@@ -90,6 +94,8 @@ impl Input {
             Input::Panicked => InputKind::Panicked,
             Input::Answered(_) => InputKind::Answer,
             Input::InterruptTimedOut(_) => InputKind::InterruptTimeout,
+            Input::Steered(_) => InputKind::Steer,
+            Input::RetryDue(_) => InputKind::RetryDue,
         }
     }
 
@@ -97,7 +103,7 @@ impl Input {
     pub fn call(&self) -> Option<CallNumber> {
         match self {
             Input::Reported(report) => Some(report.call),
-            Input::LeaseEnded(call) | Input::ChildBegun(call) => Some(*call),
+            Input::LeaseEnded(call) | Input::ChildBegun(call) | Input::RetryDue(call) => Some(*call),
             Input::Entered(_)
             | Input::Reasoned { .. }
             | Input::Replied(_)
@@ -108,7 +114,8 @@ impl Input {
             | Input::OwnerChanged(_)
             | Input::Panicked
             | Input::Answered(_)
-            | Input::InterruptTimedOut(_) => None,
+            | Input::InterruptTimedOut(_)
+            | Input::Steered(_) => None,
         }
     }
 }
@@ -249,6 +256,8 @@ pub struct Failure {
 pub struct Report {
     /// The call that the result belongs to.
     pub call: CallNumber,
+    /// The number of the repetition that the result belongs to; 0 is the first try.
+    pub retry: u32,
     /// Whether the tool or the call's deadline gave the result.
     pub cause: ReportCause,
     /// How the call ended.
@@ -268,6 +277,8 @@ pub enum ReportCause {
     Tool,
     /// The call's deadline.
     Deadline,
+    /// The server that runs the call, in place of the tool: it has no usable answer, and the tool may have run.
+    Server,
 }
 
 /// A person's answer to an interrupt.
@@ -297,6 +308,11 @@ pub enum Decision {
     Reject {
         /// What the model reads about it. May be empty.
         comment: String,
+    },
+    /// The answer to the model's question: the result of the call.
+    Answer {
+        /// The item with the answer.
+        item: ItemId,
     },
     /// The call did run, and this is its result.
     Record {

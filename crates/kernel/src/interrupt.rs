@@ -40,6 +40,9 @@ pub struct Interrupt {
     /// The budget that continuing would exceed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<PassedBudget>,
+    /// When it was opened. Absent in journals of versions that did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
 }
 
 /// A budget that a run waits for, and since when.
@@ -57,7 +60,7 @@ impl PassedBudget {
     pub fn limit_min(&self) -> u64 {
         match self.breach.kind {
             BudgetKind::Iterations | BudgetKind::Calls | BudgetKind::Children => self.breach.observed,
-            BudgetKind::Tokens | BudgetKind::WallMs => self.breach.observed.saturating_add(1),
+            BudgetKind::Tokens | BudgetKind::WallMs | BudgetKind::CostMicroUsd => self.breach.observed.saturating_add(1),
         }
     }
 }
@@ -83,6 +86,7 @@ impl Interrupt {
             needs: 1,
             approvals: Vec::new(),
             budget: None,
+            at: None,
         }
     }
 
@@ -90,7 +94,7 @@ impl Interrupt {
     pub fn takes_results(&self) -> bool {
         match self.cause {
             Cause::UnknownOutcome | Cause::Budget | Cause::OwnersLost | Cause::Panicked => true,
-            Cause::Approval => false,
+            Cause::Approval | Cause::Question => false,
         }
     }
 }
@@ -101,6 +105,8 @@ impl Interrupt {
 pub enum Cause {
     /// A rule demands a person's approval before the call starts.
     Approval,
+    /// The model asks a person: the answer is the result of the call.
+    Question,
     /// The outcome of the call is unknown, and it must not run twice.
     UnknownOutcome,
     /// Continuing would exceed a budget of the run.
@@ -113,12 +119,14 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 5] = [Cause::Approval, Cause::UnknownOutcome, Cause::Budget, Cause::OwnersLost, Cause::Panicked];
+    pub const ALL: [Cause; 6] =
+        [Cause::Approval, Cause::Question, Cause::UnknownOutcome, Cause::Budget, Cause::OwnersLost, Cause::Panicked];
 
     /// The cause as stores and APIs spell it.
     pub fn as_str(self) -> &'static str {
         match self {
             Cause::Approval => "approval",
+            Cause::Question => "question",
             Cause::UnknownOutcome => "unknown_outcome",
             Cause::Budget => "budget",
             Cause::OwnersLost => "owners_lost",
@@ -174,6 +182,8 @@ pub enum Verdict {
     Approved,
     /// The call does not start; the model gets an error result.
     Rejected,
+    /// A person answered the model's question.
+    Answered,
     /// A person recorded the result of the call.
     Recorded,
     /// The call may be started again.
@@ -196,9 +206,10 @@ pub enum Verdict {
 
 impl Verdict {
     /// All verdicts.
-    pub const ALL: [Verdict; 11] = [
+    pub const ALL: [Verdict; 12] = [
         Verdict::Approved,
         Verdict::Rejected,
+        Verdict::Answered,
         Verdict::Recorded,
         Verdict::Released,
         Verdict::ReportedToModel,
@@ -220,6 +231,7 @@ impl Verdict {
         match self {
             Verdict::Approved => "approved",
             Verdict::Rejected => "rejected",
+            Verdict::Answered => "answered",
             Verdict::Recorded => "recorded",
             Verdict::Released => "released",
             Verdict::ReportedToModel => "reported_to_model",

@@ -28,7 +28,7 @@ pub enum CallStatus {
     Applied,
     /// The deadline passed before a result arrived.
     Expired,
-    /// An interrupt holds the call until a person decides.
+    /// An interrupt holds the call until a person decides, or the call is in the pause before its repetition.
     Parked,
     /// The run ended before the result arrived.
     Dropped,
@@ -74,6 +74,8 @@ impl CallStatus {
             // A child call is never `waiting`: it would be claimed.
             Route::InProcess | Route::Child => CallStatus::Started,
             Route::External | Route::Client => CallStatus::Waiting,
+            // Only an answer ends it, and no service may claim it.
+            Route::Person => CallStatus::Parked,
         }
     }
 }
@@ -98,6 +100,8 @@ pub enum CallUpdate {
         deadline: Option<Timestamp>,
         /// The item with other arguments, if a person changed them.
         item: Option<ItemId>,
+        /// The number of the repetition that comes next, if the call is repeated.
+        retry: Option<u32>,
     },
 }
 
@@ -161,12 +165,14 @@ pub fn interrupt_updates(before: &Run, event: &Event) -> Vec<InterruptUpdate> {
         | Event::Replied { .. }
         | Event::ChildBegun { .. }
         | Event::LeaseEnded { .. }
+        | Event::CallRetried { .. }
         | Event::CallParked { .. }
         | Event::CallReleased { .. }
         | Event::Parked { .. }
         | Event::Unparked
         | Event::OwnerChanged { .. }
         | Event::Ignored { .. }
+        | Event::Steered { .. }
         | Event::BudgetBreached { .. } => Vec::new(),
     }
 }
@@ -178,9 +184,13 @@ pub fn call_updates(before: &Run, event: &Event) -> Vec<(CallNumber, CallUpdate)
         Event::ActionStarted { call, .. } => made(1, std::slice::from_ref(call)),
         Event::Reported { call, status, item, .. } => vec![moved(*call, arrived(*status), Some(*item))],
         Event::ChildBegun { call } => vec![moved(*call, CallStatus::Begun, None)],
+        // It can be claimed or started again after the pause.
+        Event::CallRetried { call, retry, .. } => {
+            vec![(*call, CallUpdate::Moved { status: CallStatus::Parked, result: None, deadline: None, item: None, retry: Some(*retry) })]
+        }
         Event::LeaseEnded { call } => vec![moved(*call, CallStatus::Waiting, None)],
         Event::Edited { call, item, .. } => {
-            vec![(*call, CallUpdate::Moved { status: CallStatus::Parked, result: None, deadline: None, item: Some(*item) })]
+            vec![(*call, CallUpdate::Moved { status: CallStatus::Parked, result: None, deadline: None, item: Some(*item), retry: None })]
         }
         // The calls of the iteration wait unstarted for a higher limit.
         Event::Interrupted(Interrupt { cause: Cause::Budget, .. }) => {
@@ -212,6 +222,7 @@ pub fn call_updates(before: &Run, event: &Event) -> Vec<(CallNumber, CallUpdate)
         | Event::Approved { .. }
         | Event::Parked { .. }
         | Event::Ignored { .. }
+        | Event::Steered { .. }
         | Event::BudgetBreached { .. } => Vec::new(),
     }
 }
@@ -221,7 +232,7 @@ fn made(iteration: u32, calls: &[OpenCall]) -> Vec<(CallNumber, CallUpdate)> {
 }
 
 fn moved(call: CallNumber, status: CallStatus, result: Option<ItemId>) -> (CallNumber, CallUpdate) {
-    (call, CallUpdate::Moved { status, result, deadline: None, item: None })
+    (call, CallUpdate::Moved { status, result, deadline: None, item: None, retry: None })
 }
 
 fn arrived(status: TaskStatus) -> CallStatus {
@@ -230,7 +241,8 @@ fn arrived(status: TaskStatus) -> CallStatus {
 
 /// The calls that a server starts again: they were started and have no result. A write is held by an event of its own.
 fn restarted(run: &Run) -> Vec<(CallNumber, CallUpdate)> {
-    let is_restarted = |call: &&OpenCall| call.route == Route::InProcess && run.is_free(call) && call.effect != EffectClass::Write;
+    let may_run = |call: &OpenCall| run.is_free(call) && call.not_before.is_none();
+    let is_restarted = |call: &&OpenCall| call.route == Route::InProcess && may_run(call) && call.effect != EffectClass::Write;
     run.calls().iter().filter(is_restarted).map(|call| moved(call.call, CallStatus::Started, None)).collect()
 }
 
@@ -240,7 +252,7 @@ fn released(run: &Run, call: CallNumber, deadline: Timestamp) -> (CallNumber, Ca
         Some(Progress::Begun) => CallStatus::Begun,
         Some(Progress::Open | Progress::Received { .. }) | None => CallStatus::fresh(open.map_or(Route::External, |call| call.route)),
     };
-    (call, CallUpdate::Moved { status, result: None, deadline: Some(deadline), item: None })
+    (call, CallUpdate::Moved { status, result: None, deadline: Some(deadline), item: None, retry: None })
 }
 
 /// The last change of a call: its result is applied, or it is given up.
@@ -283,6 +295,8 @@ mod tests {
             untrusted: false,
             child: None,
             deadline: Timestamp(9),
+            retry: 0,
+            not_before: None,
             progress: Progress::Open,
         }
     }
@@ -318,7 +332,7 @@ mod tests {
     }
 
     fn resolved(interrupt: u64, verdict: Verdict, raised: Option<RaisedBudget>) -> Event {
-        Event::Resolved { interrupt, call: None, verdict, by: None, deadline: None, raised }
+        Event::Resolved { interrupt, call: None, verdict, by: None, deadline: None, raised, waited_ms: 0 }
     }
 
     #[test]
@@ -342,7 +356,7 @@ mod tests {
         assert_eq!(statuses(&waiting, &resolved(number, Verdict::Raised, Some(raised))), []);
         for (call, status) in [(1, CallStatus::Started), (2, CallStatus::Started), (3, CallStatus::Waiting)] {
             let released = Event::CallReleased { call: CallNumber(call), deadline: Timestamp(20) };
-            let update = CallUpdate::Moved { status, result: None, deadline: Some(Timestamp(20)), item: None };
+            let update = CallUpdate::Moved { status, result: None, deadline: Some(Timestamp(20)), item: None, retry: None };
             assert_eq!(call_updates(&waiting, &released), [(CallNumber(call), update)]);
         }
     }

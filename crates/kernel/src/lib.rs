@@ -22,6 +22,8 @@ mod manifest;
 mod outstanding;
 pub mod parameters;
 mod policy;
+mod price;
+mod question;
 mod run;
 mod step;
 mod submit;
@@ -44,10 +46,13 @@ pub use input::{
 pub use interrupt::{Cause, Gate, Interrupt, OnTimeout, PassedBudget, Verdict};
 pub use ledger::{CallStatus, CallUpdate, InterruptUpdate, call_updates, interrupt_updates};
 pub use manifest::{
-    AfterExecution, Compaction, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolAddress, ToolChoice,
+    AfterExecution, CallRetries, Compaction, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolAddress,
+    ToolChoice,
     ToolServer, ToolSpec,
 };
 pub use outstanding::{Effect, newly_outstanding, outstanding};
+pub use price::{CostBudget, Prices};
+pub use question::{ASK_PERSON, Question, ask_person_tool};
 pub use run::{BoxRange, HeadStatus, ModelCallId, OpenCall, Origin, ParentCall, ParkReason, Phase, Progress, Purpose, Run};
-pub use step::{ChildReport, Moment, TAKEOVERS_MAX, Transition, step};
+pub use step::{ChildReport, Moment, TAKEOVERS_MAX, Transition, check_steering, step};
 pub use submit::{SUBMIT_RESULT, tool_schema as submit_result_schema};

@@ -191,6 +191,9 @@ pub struct ToolSpec {
     pub after_execution: AfterExecution,
     /// How long a call may wait for its result, in milliseconds.
     pub deadline_ms: u64,
+    /// Whether a call is repeated whose tool reports a failure. `None` if it never is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry: Option<CallRetries>,
     /// Whether the provider should hold the model to the schema. `None` if the request does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
@@ -203,6 +206,25 @@ pub struct ToolSpec {
     /// The agent whose run a call starts, if it starts one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
+}
+
+/// How often a call is repeated whose tool reports a failure, and after which pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallRetries {
+    /// The number of repetitions after the first try.
+    pub max: u32,
+    /// The pause before the first repetition, in milliseconds. It doubles with each one.
+    pub backoff_ms: u64,
+}
+
+/// The longest pause before a repetition of a call.
+const BACKOFF_MS_MAX: u64 = 3_600_000;
+
+impl CallRetries {
+    /// The pause before the repetition with this number, from 1.
+    pub fn pause_ms(&self, retry: u32) -> u64 {
+        self.backoff_ms.saturating_mul(1 << retry.saturating_sub(1).min(30)).min(BACKOFF_MS_MAX)
+    }
 }
 
 /// The address of a tool on a tool server.
@@ -300,6 +322,8 @@ pub enum Route {
     External,
     /// The client. Such a call ends the run.
     Client,
+    /// A person. The call is a question, and its answer is the result.
+    Person,
     /// A run of another agent, whose deliverable is the result.
     Child,
 }

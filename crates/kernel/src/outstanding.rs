@@ -31,6 +31,7 @@ pub enum Effect {
 /// All effects that the run is owed in its present state. After a crash the new owner issues exactly these.
 ///
 /// An external call is not among them: its row waits for a tool service to claim it. A child run that is on record has an owner of its own.
+/// A call is not among them during the pause before its repetition.
 pub fn outstanding(run: &Run) -> Vec<Effect> {
     if run.is_held() {
         return Vec::new();
@@ -42,11 +43,11 @@ pub fn outstanding(run: &Run) -> Vec<Effect> {
         }
         Phase::Waiting { calls } => calls
             .iter()
-            .filter(|call| run.is_free(call) && call.progress == Progress::Open)
+            .filter(|call| run.is_free(call) && call.progress == Progress::Open && call.not_before.is_none())
             .filter_map(|call| match call.route {
                 Route::InProcess => Some(Effect::StartTool { call: call.call }),
                 Route::Child => Some(Effect::StartChild { call: call.call }),
-                Route::External | Route::Client => None,
+                Route::External | Route::Client | Route::Person => None,
             })
             .collect(),
     }

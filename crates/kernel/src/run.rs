@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    budget::{Below, RaisedLimits, Usage},
+    budget::{self, Below, Budgets, RaisedLimits, Usage},
     event::{EndReason, TaskStatus},
     facts::{CallerSpan, ReplyFacts},
     ids::{AgentName, BoxId, CallNumber, ItemId, RunId, Timestamp, ToolName},
@@ -55,12 +55,21 @@ pub struct Run {
     /// What waits for a person, in the order in which it began to wait.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interrupts: Vec<Interrupt>,
+    /// Since when something waits for a person, if the journal says. The time does not count as wall time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting_since: Option<Timestamp>,
     /// Limits that people gave the run.
     #[serde(default, skip_serializing_if = "RaisedLimits::is_empty")]
     pub raised: RaisedLimits,
     /// Whether the run has read a result of a tool that is not trusted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub tainted: bool,
+    /// Instructions that arrived while the run was active and that no model call has read. The next iteration starts with them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steering: Vec<ItemId>,
+    /// The number of such instructions that the run has got so far.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub steered: u32,
     /// The call of another run that this run answers, if it is a child run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<ParentCall>,
@@ -193,6 +202,12 @@ pub struct OpenCall {
     pub untrusted: bool,
     /// When the kernel stops waiting for its result.
     pub deadline: Timestamp,
+    /// How often it was repeated after its tool had reported a failure.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retry: u32,
+    /// The earliest start of the repetition. `None` once it may start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Timestamp>,
     /// The run that the call starts, if it is a call of an agent that is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child: Option<RunId>,
@@ -310,9 +325,17 @@ impl Run {
     }
 
     /// What the run and the ended runs below it used, as its parent counts it.
-    pub fn used(&self) -> Below {
+    pub fn used(&self, budgets: &Budgets) -> Below {
         let mut used = self.below;
-        used.add(Below { usage: self.usage, lost: self.lost, calls: self.calls_used, children: self.children_used, tainted: self.tainted });
+        let own_cost = budget::cost(self, budgets).map_or(0, |cost| cost.saturating_sub(self.below.cost));
+        used.add(Below {
+            usage: self.usage,
+            lost: self.lost,
+            calls: self.calls_used,
+            children: self.children_used,
+            cost: own_cost,
+            tainted: self.tainted,
+        });
         used
     }
 
@@ -358,7 +381,7 @@ impl Run {
         calls.iter().filter(|call| self.is_free(call))
     }
 
-    /// Whether a call has no result and no interrupt of its own.
+    /// Whether a call has no result and no interrupt of its own. It may be in the pause before a repetition.
     pub fn is_free(&self, call: &OpenCall) -> bool {
         !call.is_received() && self.call_hold(call.call).is_none()
     }
@@ -400,10 +423,22 @@ impl Run {
     }
 
     /// When the wait ends by itself: the turn machine's `resume_deadline`. It is the earliest deadline of a call that nothing holds, or of
-    /// an interrupt.
+    /// an interrupt, or the end of a pause before a repetition.
     pub fn resume_deadline(&self) -> Option<Timestamp> {
         let interrupts = self.interrupts.iter().filter_map(|interrupt| interrupt.until);
-        self.free_calls().map(|call| call.deadline).chain(interrupts).min().filter(|at| *at < Timestamp::NEVER)
+        let calls = self.free_calls().map(|call| call.not_before.unwrap_or(call.deadline));
+        calls.chain(interrupts).min().filter(|at| *at < Timestamp::NEVER)
+    }
+
+    /// The end of the earliest pause before a repetition of a call.
+    pub fn retry_at(&self) -> Option<Timestamp> {
+        self.free_calls().filter_map(|call| call.not_before).min()
+    }
+
+    /// The calls whose pause before a repetition is over.
+    pub fn due_retries(&self, now: Timestamp) -> Vec<CallNumber> {
+        let is_due = |call: &&OpenCall| call.not_before.is_some_and(|at| at <= now);
+        self.free_calls().filter(is_due).map(|call| call.call).collect()
     }
 
     /// When a worker must look at this run even if no message arrives.
@@ -417,7 +452,8 @@ impl Run {
 
     /// The calls whose deadline has passed.
     pub fn expired(&self, now: Timestamp) -> Vec<CallNumber> {
-        self.free_calls().filter(|call| call.deadline <= now).map(|call| call.call).collect()
+        let is_over = |call: &&OpenCall| call.not_before.is_none() && call.deadline <= now;
+        self.free_calls().filter(is_over).map(|call| call.call).collect()
     }
 
     /// The interrupts whose deadline has passed, by their numbers.

@@ -22,6 +22,8 @@
 //!   A decision of a person, the deadline of the interrupt or a stop ends the condition.
 //! - *Compacting*: the outstanding model call asks for a summary of what the model would read. The run then continues from the summary.
 //!
+//! An instruction that a client gives the active run (steering) waits in the state until the next iteration, which begins with it.
+//!
 //! A takeover (another process owns the run after its owner was lost) keeps the phase, unless the tokens of the lost model call exceed a
 //! budget. It holds the writes that the lost owner may have started; everything else that is outstanding starts again.
 
@@ -32,9 +34,12 @@ mod held;
 mod inherited;
 mod lost;
 mod reply;
+mod retries;
+mod steering;
 
 pub use self::children::ChildReport;
 use self::lost::AfterCut;
+pub use self::steering::check_steering;
 use crate::{
     apply::apply_to,
     budget::{self, Spent},
@@ -113,16 +118,19 @@ pub fn step(run: &Run, manifest: &Manifest, input: Input, moment: &mut Moment<'_
             Err(IgnoreReason::OutOfPhase)
         }
         (_, Input::Heartbeat) => draft.heartbeat(),
+        (_, Input::Steered(item)) => draft.steered(item),
         (Phase::Thinking { .. }, Input::Cut { streamed, spent }) => draft.cut_off(streamed, spent),
         (Phase::Thinking { .. }, Input::Reasoned { reasoning, chunks }) => draft.reasoned(reasoning, chunks),
         (Phase::Thinking { .. }, Input::Replied(reply)) => draft.replied(reply),
         (Phase::Thinking { .. }, Input::AttemptFailed(failure)) => draft.attempt_failed(failure),
         (Phase::Waiting { .. }, Input::Reported(report)) => draft.reported(&report),
         (Phase::Waiting { .. }, Input::LeaseEnded(call)) => draft.lease_ended(call),
+        (Phase::Waiting { .. }, Input::RetryDue(call)) => draft.retry_due(call),
         (Phase::Waiting { .. }, Input::ChildBegun(call)) => draft.child_begun(call),
-        (Phase::Accepted | Phase::Thinking { .. }, Input::Reported(_) | Input::LeaseEnded(_) | Input::ChildBegun(_)) => {
-            Err(IgnoreReason::NotWaiting)
-        }
+        (
+            Phase::Accepted | Phase::Thinking { .. },
+            Input::Reported(_) | Input::LeaseEnded(_) | Input::RetryDue(_) | Input::ChildBegun(_),
+        ) => Err(IgnoreReason::NotWaiting),
         (Phase::Accepted | Phase::Thinking { .. } | Phase::Waiting { .. }, Input::Entered(_))
         | (
             Phase::Accepted | Phase::Waiting { .. },
@@ -180,7 +188,8 @@ impl<'a, 'm> Draft<'a, 'm> {
     /// Opens an interrupt.
     fn interrupt(&mut self, cause: Cause, call: Option<CallNumber>) {
         let number = self.run().next_number;
-        self.record(Event::Interrupted(Interrupt::new(number, cause, call)));
+        let at = Some(self.moment.now);
+        self.record(Event::Interrupted(Interrupt { at, ..Interrupt::new(number, cause, call) }));
     }
 
     fn new_item(&mut self, kind: ItemKind, content: bytes::Bytes) -> ItemId {
@@ -238,7 +247,7 @@ impl<'a, 'm> Draft<'a, 'm> {
         let call = self.with_child(call);
         let item = self.append_new(ItemKind::Call, content::call(CallNumber(1), &requested));
         self.record(Event::ActionStarted { at: self.moment.now, call: call.clone() });
-        self.hold_for_approval(&call, item);
+        self.hold_for_person(&call, item);
     }
 
     fn start_iteration(&mut self) {
@@ -246,6 +255,7 @@ impl<'a, 'm> Draft<'a, 'm> {
             Some(breach) => self.breach(breach),
             None => {
                 self.append_results();
+                self.append_steering();
                 let iteration = self.run().iteration + 1;
                 self.record(Event::IterationStarted { iteration, purpose: self.purpose(), at: self.moment.now });
             }
@@ -274,6 +284,7 @@ impl<'a, 'm> Draft<'a, 'm> {
         match self.policy.replied(self.run(), self.manifest, &reply) {
             Move::Act(planned) => self.act(reply, planned),
             Move::Remind(text) => self.remind(reply, text),
+            Move::Finish(ending) if self.must_read_on(&ending, reply.spent()) => self.read_on(reply),
             Move::Finish(ending) => self.finish_with_reply(reply, ending),
         }
         Ok(())
@@ -314,7 +325,7 @@ impl<'a, 'm> Draft<'a, 'm> {
     fn act(&mut self, mut reply: Reply, planned: Vec<Planned>) {
         let spent = reply.spent();
         let (before, ended) = (self.appended(), reply.take_end());
-        let breach = budget::before_calls(self.run(), &self.manifest.budgets, spent.total(), self.wanted(&planned), self.moment.now);
+        let breach = budget::before_calls(self.run(), &self.manifest.budgets, spent, self.wanted(&planned), self.moment.now);
         self.append_text(reply.text, reply.afterthoughts);
         let (mut calls, mut items) = (Vec::with_capacity(planned.len()), Vec::with_capacity(planned.len()));
         for (index, plan) in planned.iter().enumerate() {
@@ -341,13 +352,13 @@ impl<'a, 'm> Draft<'a, 'm> {
         }
     }
 
-    /// Gives calls that may not be made their error results, and holds those that a rule wants a person to approve. `items` has the content
+    /// Gives calls that may not be made their error results, and holds those that a person answers or that a rule wants a person to approve. `items` has the content
     /// of the calls.
     fn begin_calls(&mut self, calls: &[OpenCall], items: &[ItemId], planned: Vec<Planned>) {
         for ((call, item), plan) in calls.iter().zip(items).zip(planned) {
             match plan.refused {
                 Some(refusal) => self.give_result(call.call, TaskStatus::Failed, refusal.code, &refusal.message),
-                None => self.hold_for_approval(call, *item),
+                None => self.hold_for_person(call, *item),
             }
         }
         self.resume_if_answered();
@@ -388,8 +399,19 @@ impl<'a, 'm> Draft<'a, 'm> {
         if call.is_received() {
             return Err(IgnoreReason::AlreadyReported);
         }
+        // A late copy of the failure that is the reason for the pause, or a result of an earlier try.
+        if report.retry < call.retry || call.not_before.is_some() {
+            return Err(IgnoreReason::AlreadyReported);
+        }
+        if report.retry > call.retry {
+            return Err(IgnoreReason::NotWaiting);
+        }
         if self.run().call_hold(report.call).is_some_and(|interrupt| !interrupt.takes_results()) {
             return Err(IgnoreReason::Held);
+        }
+        if let Some(at) = self.repeats_at(call, report) {
+            self.record(Event::CallRetried { call: report.call, retry: report.retry + 1, at, item: report.item });
+            return Ok(());
         }
         let after = policy::effective(call.after, report.after);
         let below = report.below.filter(|below| !below.is_empty()).map(Box::new);
@@ -418,7 +440,7 @@ impl<'a, 'm> Draft<'a, 'm> {
     fn lease_ended(&mut self, number: CallNumber) -> Taken {
         let call = self.run().call(number).ok_or(IgnoreReason::NotWaiting)?;
         match call.effect {
-            _ if !self.run().is_free(call) => return Err(IgnoreReason::AlreadyReported),
+            _ if !self.run().is_free(call) || call.not_before.is_some() => return Err(IgnoreReason::AlreadyReported),
             EffectClass::Write => self.interrupt(Cause::UnknownOutcome, Some(number)),
             EffectClass::Read | EffectClass::Idempotent => self.record(Event::LeaseEnded { call: number }),
         }
@@ -446,6 +468,7 @@ impl<'a, 'm> Draft<'a, 'm> {
 
     fn end(&mut self, Ending { status, reason, deliverable }: Ending) {
         self.append_results();
+        self.append_steering();
         let content = match deliverable {
             Delivery::Text(text) => content::deliverable_text(text),
             Delivery::Encoded(content) => content,

@@ -21,14 +21,24 @@ pub trait Executor: Send + Sync {
 pub struct ToolCall {
     /// The tenant that owns the run.
     pub tenant: Tenant,
-    /// The call, which is also its idempotency key: the same on every attempt.
+    /// The call.
     pub key: CallKey,
+    /// How often the call was repeated after a reported failure. Each repetition has an idempotency key of its own; a start after a crash
+    /// has the key of the try that was cut.
+    pub retry: u32,
     /// The name of the tool.
     pub tool: ToolName,
     /// The arguments: valid JSON.
     pub arguments: String,
     /// The deadline of the call.
     pub deadline: Timestamp,
+}
+
+impl ToolCall {
+    /// The idempotency key of this try.
+    pub fn idempotency_key(&self) -> String {
+        self.key.idempotency_key(self.retry)
+    }
 }
 
 /// The result of a call.

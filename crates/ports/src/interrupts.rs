@@ -59,7 +59,8 @@ pub struct InterruptView {
     pub agent: AgentKey,
     /// The name of the run's agent, if the run has a named one.
     pub agent_name: Option<AgentName>,
-    /// The interrupt as it was opened, with the approvals so far. Its budget is left out: it is in the state of the run.
+    /// The interrupt as it was opened, with the approvals so far. Its budget and its time are left out: they are in
+    /// the state of the run.
     pub interrupt: Interrupt,
     /// When it was opened.
     pub created_at: Timestamp,

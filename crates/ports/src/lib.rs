@@ -14,6 +14,7 @@ mod lists;
 mod meter;
 mod model;
 mod names;
+mod notifier;
 mod open_requests;
 mod publisher;
 mod reading;
@@ -40,6 +41,7 @@ pub use lists::{AgentSummary, INSTRUCTION_BYTES_MAX, INSTRUCTION_ITEMS_MAX, List
 pub use meter::{EndedRun, Fact, Meter, ModelCalled, NoMeter, QuotaKind, StoreFailure};
 pub use model::{Model, ModelError, ModelEvent, ModelMessage, ModelRequest, ModelStream, ModelTool, Models, Retry};
 pub use names::{CallStatus, CommitKind, MessageKind, MessageStatus};
+pub use notifier::{Notice, Notifier};
 pub use open_requests::{LostRequest, OpenRequest, ReaderOutcome, ReaderRecord, RequestHash};
 pub use publisher::{Published, Publisher, Subject};
 pub use reading::{ContentReader, NoReader};

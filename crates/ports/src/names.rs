@@ -98,6 +98,8 @@ spelled! {
         Answer = "answer",
         /// A person's action.
         UiAction = "ui_action",
+        /// An instruction for the active run.
+        Steer = "steer",
     }
 }
 

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use serde_json::Value;
-use windlass_kernel::{EffectClass, Tenant, ToolServer};
+use windlass_kernel::{CallRetries, EffectClass, Tenant, ToolServer};
 
 use crate::executor::{ToolCall, ToolReport};
 
@@ -49,13 +49,15 @@ pub struct OfferedTool {
     pub annotations: Option<Value>,
     /// What repeating a call would do: as configured, or else as the server's annotations say, or else a write.
     pub effect: EffectClass,
+    /// Whether its calls are repeated if it reports a failure.
+    pub retry: Option<CallRetries>,
 }
 
 impl OfferedTool {
     /// A tool without a description, which takes any object.
     pub fn plain(name: &str, effect: EffectClass) -> Self {
         let parameters = serde_json::json!({ "type": "object" });
-        OfferedTool { name: name.to_owned(), description: String::new(), parameters, annotations: None, effect }
+        OfferedTool { name: name.to_owned(), description: String::new(), parameters, annotations: None, effect, retry: None }
     }
 }
 

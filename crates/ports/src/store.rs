@@ -127,6 +127,8 @@ pub enum CallChange {
         deadline: Option<Timestamp>,
         /// The item with other arguments, if a person changed them.
         item: Option<ItemId>,
+        /// The number of the repetition that comes next, if the call is repeated.
+        retry: Option<u32>,
     },
 }
 
@@ -158,6 +160,8 @@ pub struct NewMessage {
     pub kind: MessageKind,
     /// The call that it is about.
     pub call: Option<CallNumber>,
+    /// The number of the call's repetition that it is about; 0 is the first try.
+    pub retry: u32,
     /// The item with its content.
     pub item: Option<ItemId>,
     /// The outcome that it reports.
@@ -305,6 +309,8 @@ pub struct Message {
     pub run: Option<RunId>,
     /// The call that it is about.
     pub call: Option<CallNumber>,
+    /// The number of the call's repetition that it is about; 0 is the first try.
+    pub retry: u32,
     /// The item with its content.
     pub item: Option<ItemId>,
     /// The outcome that it reports.
@@ -357,6 +363,8 @@ pub struct ClaimedCall {
     pub content: Bytes,
     /// When the wait for the result ends.
     pub deadline: Timestamp,
+    /// How often the call was repeated after a reported failure.
+    pub retry: u32,
     /// How often the call was started or claimed, this claim included.
     pub attempt: u32,
 }

@@ -269,6 +269,8 @@ pub struct CallView {
     pub created_at: Timestamp,
     /// How often a server started the call or a worker claimed it.
     pub attempt: u32,
+    /// How often the call was repeated after a reported failure.
+    pub retry: u32,
 }
 
 /// An immutable piece of content.

@@ -97,8 +97,8 @@ const CALLS_PAGE: usize = 256;
 
 /// The first message about a call. A call may have a result and a timeout, and its edge precedes the earlier one.
 fn first_report<R: Reads + ?Sized>(rows: &R, call: &CallRow) -> Result<Option<MessageId>> {
-    let result = rows.report(call.run, call.call, MessageKind::ToolResult)?;
-    let timeout = rows.report(call.run, call.call, MessageKind::Timeout)?;
+    let result = rows.report(call.run, call.call, MessageKind::ToolResult, 0)?;
+    let timeout = rows.report(call.run, call.call, MessageKind::Timeout, 0)?;
     Ok(result.into_iter().chain(timeout).min())
 }
 
@@ -128,5 +128,6 @@ fn primitive_and_phase(kind: MessageKind) -> (&'static str, &'static str) {
         MessageKind::ToolResult | MessageKind::Timeout => ("report", "response"),
         MessageKind::Stop => ("stop", "request"),
         MessageKind::Answer => ("answer", "response"),
+        MessageKind::Steer => ("steer", "request"),
     }
 }

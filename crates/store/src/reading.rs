@@ -87,6 +87,7 @@ fn message((id, row): (MessageId, MessageRow)) -> Message {
         kind: row.kind,
         run: row.run,
         call: row.call,
+        retry: row.retry,
         item: row.item,
         outcome: row.outcome,
         after: row.after,
@@ -151,7 +152,7 @@ pub(crate) fn view_of<R: Reads + ?Sized>(rows: &R, row: RunRow, state: Run) -> R
 }
 
 /// The manifest of a run. An erased run has an empty one, because what it may do does not matter any more.
-fn manifest_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Arc<Manifest>> {
+pub(crate) fn manifest_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Arc<Manifest>> {
     if row.manifest != NO_MANIFEST
         && let Some(found) = rows.manifest(&row.brief.agent.tenant, &row.manifest)?
     {
@@ -161,7 +162,7 @@ fn manifest_of<R: Reads + ?Sized>(rows: &R, row: &RunRow) -> Result<Arc<Manifest
     if !is_erased(rows, row.brief.run)? {
         return Err(missing_row("a run's manifest"));
     }
-    Ok(Arc::new(Manifest::plain("", Budgets { iterations: 0, calls: None, tokens: None, wall_ms: None, children: None })))
+    Ok(Arc::new(Manifest::plain("", Budgets { iterations: 0, calls: None, tokens: None, wall_ms: None, children: None, cost: None })))
 }
 
 /// Whether the run belongs to the tenant. Another tenant's run looks like an unknown one.
@@ -257,6 +258,7 @@ fn call_view(row: CallRow) -> CallView {
         worker: row.worker,
         lease_until: row.lease_until,
         created_at: row.created_at,
+        retry: row.retry,
         attempt: row.attempt,
     }
 }

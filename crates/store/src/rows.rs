@@ -206,6 +206,8 @@ pub struct MessageRow {
     pub epoch: Option<Epoch>,
     /// The call that it is about.
     pub call: Option<CallNumber>,
+    /// The number of the call's repetition that it is about; 0 is the first try.
+    pub retry: u32,
     /// The item with its content.
     pub item: Option<ItemId>,
     /// The outcome that it reports.
@@ -228,7 +230,7 @@ pub struct MessageRow {
 pub fn begins_run(kind: MessageKind) -> bool {
     match kind {
         MessageKind::Turn | MessageKind::UiAction => true,
-        MessageKind::ToolResult | MessageKind::Timeout | MessageKind::Stop | MessageKind::Answer => false,
+        MessageKind::ToolResult | MessageKind::Timeout | MessageKind::Stop | MessageKind::Answer | MessageKind::Steer => false,
     }
 }
 
@@ -236,7 +238,7 @@ pub fn begins_run(kind: MessageKind) -> bool {
 pub fn is_report(kind: MessageKind) -> bool {
     match kind {
         MessageKind::ToolResult | MessageKind::Timeout => true,
-        MessageKind::Turn | MessageKind::UiAction | MessageKind::Stop | MessageKind::Answer => false,
+        MessageKind::Turn | MessageKind::UiAction | MessageKind::Stop | MessageKind::Answer | MessageKind::Steer => false,
     }
 }
 
@@ -342,7 +344,7 @@ pub trait Reads: ConversationReads + AnswerReads + InterruptReads + ListReads + 
     /// One message of an agent.
     fn message(&self, agent: &AgentKey, message: MessageId) -> Result<Option<MessageRow>>;
     /// The report of this kind about a call.
-    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind) -> Result<Option<MessageId>>;
+    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind, retry: u32) -> Result<Option<MessageId>>;
     /// The newest message of a run with this kind and this call, or without a call.
     fn last_message(&self, agent: &AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber>) -> Result<Option<MessageId>>;
     /// An agent's pending messages, oldest first, turns included.

@@ -7,12 +7,14 @@ pub(crate) fn route(route: Route) -> &'static str {
         Route::InProcess => "in_process",
         Route::External => "external",
         Route::Client => "client",
+        Route::Person => "person",
         Route::Child => "child",
     }
 }
 
 pub(crate) fn parse_route(text: &str) -> Option<Route> {
-    [Route::InProcess, Route::External, Route::Client, Route::Child].into_iter().find(|value| route(*value) == text)
+    let routes = [Route::InProcess, Route::External, Route::Client, Route::Person, Route::Child];
+    routes.into_iter().find(|value| route(*value) == text)
 }
 
 pub(crate) fn effect(effect: EffectClass) -> &'static str {

@@ -68,7 +68,7 @@ async fn ask(session: Session, limits: &Limits, key: CallKey) -> ServerAnswer {
         Failure::Refused(why) | Failure::Failed(why) | Failure::Busy(why) => why,
     };
     let tools = session.tools(limits).await.map_err(message);
-    let called = within(limits.list, async { session.call("tool", None, key).await.map_err(message) }).await;
+    let called = within(limits.list, async { session.call("tool", None, key.to_string()).await.map_err(message) }).await;
     session.close().await;
     let report = called.map_or_else(|why| outcome::failed("server_failed", &why), outcome::report);
     Ok((tools?.iter().map(|tool| offered(tool, None)).collect(), report))

@@ -22,11 +22,13 @@ mod secrets;
 mod servers;
 mod session;
 mod single_flight;
+mod webhook;
 
 pub use egress::{Allowed, BadAllowed, Egress};
 pub use headers::check_header;
 pub use seal::{Seal, SealError};
 pub use servers::{Limits, ServerConfig, Servers, SetupError};
+pub use webhook::Webhook;
 
 /// Why a server cannot be used. The caller adds the server's label.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use reqwest::{ClientBuilder, Url, redirect};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
-use windlass_kernel::{EffectClass, ServerSource, Tenant, ToolServer};
+use windlass_kernel::{CallRetries, EffectClass, ServerSource, Tenant, ToolServer};
 use windlass_ports::{Clock, DeclaredServer, OfferedTool, ServerError, Tenants, ToolCall, ToolReport, ToolServers};
 
 use crate::{
@@ -39,6 +39,8 @@ pub struct ServerConfig {
     pub authorization: Option<String>,
     /// The effect classes of tools, which take precedence over the server's annotations.
     pub effects: BTreeMap<String, EffectClass>,
+    /// Whether calls of its tools, except writes, are repeated if a tool reports a failure.
+    pub retry: Option<CallRetries>,
     /// The tenants that may use the server.
     pub tenants: Tenants,
     /// Whether all tenants share one session or process. Only for servers that keep no state about their clients.
@@ -112,6 +114,7 @@ struct Configured {
     server: ServerKey,
     transport: Transport,
     effects: BTreeMap<String, EffectClass>,
+    retry: Option<CallRetries>,
     shared: bool,
     tenants: Tenants,
 }
@@ -224,7 +227,7 @@ impl Servers {
         let arguments = arguments(&call.arguments).map_err(|why| CallFailure { class: "bad_arguments", why })?;
         let target = self.target(&call.tenant, server).map_err(|error| CallFailure::of(&error, error.to_string()))?;
         let result = match self.session(&target).await {
-            Ok(session) => session.call(name, arguments, call.key).await,
+            Ok(session) => session.call(name, arguments, call.idempotency_key()).await,
             Err(failure) => Err(failure),
         };
         result.map(outcome::report).map_err(|failure| {
@@ -288,11 +291,17 @@ impl ToolServers for Servers {
             session = self.session(&target).await.map_err(fail)?;
             tools = session.tools(&self.limits).await;
         }
-        let effects = match &target.key.server {
-            ServerKey::Configured { label, .. } => self.configured.get(label).map(|configured| &configured.effects),
+        let configured = match &target.key.server {
+            ServerKey::Configured { label, .. } => self.configured.get(label),
             ServerKey::Declared(_) => None,
         };
-        let offer = |tool: &Tool| offered(tool, effects.and_then(|effects| effects.get(tool.name.as_ref()).copied()));
+        let offer = |tool: &Tool| {
+            let effect = configured.and_then(|configured| configured.effects.get(tool.name.as_ref()).copied());
+            let offered = offered(tool, effect);
+            // A write is repeated by no setting of a whole server.
+            let retry = configured.and_then(|configured| configured.retry).filter(|_| offered.effect != EffectClass::Write);
+            OfferedTool { retry, ..offered }
+        };
         Ok(tools.map_err(fail)?.iter().map(offer).collect())
     }
 
@@ -318,6 +327,7 @@ pub(crate) fn offered(tool: &Tool, effect: Option<EffectClass>) -> OfferedTool {
         parameters: Value::Object((*tool.input_schema).clone()),
         annotations: tool.annotations.as_ref().and_then(|annotations| serde_json::to_value(annotations).ok()),
         effect: effect.unwrap_or_else(|| outcome::effect(tool.annotations.as_ref())),
+        retry: None,
     }
 }
 
@@ -348,7 +358,8 @@ fn configure(config: &ServerConfig, limits: &Limits) -> Result<Configured, Setup
     let fail = |why: String| SetupError::Server { label: config.label.clone(), why };
     let configured = |transport: Transport| {
         let server = ServerKey::Configured { label: config.label.clone(), is_process: matches!(transport, Transport::Process(_)) };
-        Configured { server, transport, effects: config.effects.clone(), shared: config.shared, tenants: config.tenants.clone() }
+        let (effects, tenants) = (config.effects.clone(), config.tenants.clone());
+        Configured { server, transport, effects, retry: config.retry, shared: config.shared, tenants }
     };
     if let Some((program, arguments)) = config.command.split_first() {
         let environment = config.environment.clone();

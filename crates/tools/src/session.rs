@@ -21,7 +21,6 @@ use rmcp::{
     transport::streamable_http_client::{StreamableHttpClient, StreamableHttpClientTransport, StreamableHttpClientTransportConfig},
 };
 use serde_json::Value;
-use windlass_kernel::CallKey;
 
 use crate::{
     Failure,
@@ -33,7 +32,8 @@ use crate::{
     single_flight::SingleFlight,
 };
 
-/// The metadata key under which the server gets the id of a call. The id is the same for every start of the call.
+/// The metadata key under which the server gets the id of a call. It is the idempotency key of the call: the
+/// same for every start, except that a repetition after a reported failure has a key of its own.
 const CALL_ID: &str = "windlass/call_id";
 /// Requests of one session that may be in progress at once; further ones wait.
 const REQUESTS_MAX: usize = 128;
@@ -135,10 +135,10 @@ impl Session {
     }
 
     /// Calls a tool. Dropping the future sends the server a cancellation.
-    pub(crate) async fn call(&self, tool: &str, arguments: Option<JsonObject>, key: CallKey) -> Result<CallToolResult, Failure> {
+    pub(crate) async fn call(&self, tool: &str, arguments: Option<JsonObject>, key: String) -> Result<CallToolResult, Failure> {
         let mut params = CallToolRequestParams::new(tool.to_owned());
         params.arguments = arguments;
-        params.meta = Some(RequestMetaObject::from(JsonObject::from_iter([(CALL_ID.to_owned(), Value::from(key.to_string()))])));
+        params.meta = Some(RequestMetaObject::from(JsonObject::from_iter([(CALL_ID.to_owned(), Value::from(key))])));
         let answer = tokio::select! {
             biased;
             answer = self.service.call_tool_once(params) => answer,

@@ -33,6 +33,8 @@ pub(crate) enum Verb {
     Approve(inbox::ApproveArguments),
     /// Rejects a call: it is not made, and the model reads why.
     Reject(inbox::RejectArguments),
+    /// Answers a question of a model.
+    Answer(inbox::AnswerQuestionArguments),
     /// Gives the budget that a run waits for a higher limit.
     Raise(inbox::RaiseArguments),
     /// Lets a run continue that was held as a whole.
@@ -85,6 +87,7 @@ pub(crate) async fn run(verb: Verb) -> ExitCode {
         Verb::Inbox(arguments) => inbox::inbox(arguments).await,
         Verb::Approve(arguments) => inbox::approve(arguments).await,
         Verb::Reject(arguments) => inbox::reject(arguments).await,
+        Verb::Answer(arguments) => inbox::answer(arguments).await,
         Verb::Raise(arguments) => inbox::raise(arguments).await,
         Verb::Resume(arguments) => inbox::resume(arguments).await,
         Verb::End(arguments) => inbox::end(arguments).await,

@@ -11,10 +11,12 @@ mod approvals;
 mod doorbell;
 mod environment;
 mod error;
+mod interrupts;
 mod literal;
 mod log;
 mod mcp;
 mod node;
+mod prices;
 mod quotas;
 mod reader;
 mod retention;
@@ -22,6 +24,7 @@ mod secret;
 mod sections;
 mod server;
 mod tenants;
+pub use tenants::DEFAULT as DEFAULT_TENANT;
 #[cfg(test)]
 mod tests;
 
@@ -32,7 +35,7 @@ use std::{
     time::Duration,
 };
 
-use windlass_kernel::{AfterExecution, Budgets, EffectClass, Gate, PolicyName, Timestamp};
+use windlass_kernel::{AfterExecution, Budgets, CallRetries, EffectClass, Gate, PolicyName, Prices, Timestamp};
 
 pub use error::{ConfigError, Origin};
 pub use log::{Log, LogFormat};
@@ -72,6 +75,10 @@ pub struct Config {
     pub agents_open: bool,
     /// `approvals`: the rules by which calls wait for a person's approval. The first rule that matches a call counts.
     pub approvals: Vec<Gate>,
+    /// `interrupts.notify`: the webhook that gets notices of opened interrupts.
+    pub notify: Option<Notify>,
+    /// `prices`: prices of models by the names that providers know, or by configured names.
+    pub prices: BTreeMap<String, Prices>,
     /// `limits`: limits on sizes, counts and times.
     pub limits: Limits,
     /// `quotas`: what each tenant may use.
@@ -316,7 +323,18 @@ pub struct ExternalTool {
     pub after_execution: AfterExecution,
     /// The time limit for a result; `limits.call_deadline` by default.
     pub deadline: Duration,
+    /// Whether calls are repeated if the tool reports a failure.
+    pub retry: Option<CallRetries>,
     pub tenants: Tenants,
+}
+
+/// `interrupts.notify`: a webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notify {
+    /// The address.
+    pub url: Secret,
+    /// The secret with which requests are signed.
+    pub secret: Secret,
 }
 
 /// One MCP server.
@@ -328,6 +346,8 @@ pub struct McpServer {
     pub place: McpPlace,
     /// The effect classes of its tools, which take precedence over the server's annotations.
     pub effects: BTreeMap<String, EffectClass>,
+    /// Whether calls of its tools, except writes, are repeated if a tool reports a failure.
+    pub retry: Option<CallRetries>,
     pub tenants: Tenants,
     /// Whether all tenants share one session or process.
     pub shared: bool,
@@ -367,8 +387,12 @@ pub struct Agent {
     pub tools: Vec<String>,
     /// The budgets of one run. Without a setting, the budget of iterations is `limits.max_turns`.
     pub budgets: Budgets,
+    /// `budgets.cost_usd`, in micro-dollars.
+    pub cost_limit: Option<u64>,
     /// `budgets.parks`: whether a run that would exceed a budget waits for a person instead of ending.
     pub budgets_park: bool,
+    /// Whether its model may ask a person.
+    pub ask: bool,
     /// Whether the agent's responses run one after the other.
     pub serial: bool,
     /// What models read about the agent if they may ask it.

@@ -1,16 +1,16 @@
 //! The server: wires all parts together from a configuration, and runs until a signal stops it.
 
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use tokio::net::TcpListener;
 use windlass_doors::{Configured, DoorState, Hosts, InboxIds, Limits as DoorLimits, Metrics, ResponsesSettings, WireReader};
-use windlass_engine::{AgentCatalog, AgentSpec, CrashPoints, Engine, Parts, Settings};
-use windlass_kernel::{Route, ToolName, ToolSpec};
+use windlass_engine::{AgentCatalog, AgentSpec, CrashPoints, Engine, Notifications, Parts, PriceTable, Settings};
+use windlass_kernel::{Route, Tenant, ToolName, ToolSpec};
 use windlass_models::{Anthropic, Entry, OpenAiChat, OpenAiResponses, Registry, RemoteConfig, Scripted};
 use windlass_ports::{Admission, Clock, ContextSize, Meter, Model};
 use windlass_store::StoreOptions;
-use windlass_tools::{Egress, Limits as ToolLimits, Seal, ServerConfig, Servers};
+use windlass_tools::{Egress, Limits as ToolLimits, Seal, ServerConfig, Servers, Webhook};
 
 use crate::{
     bell::Bell,
@@ -50,8 +50,7 @@ pub(crate) async fn serve(
     // rustls supports several crypto providers, and the process must choose one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     warn_of_exposed_secrets(&config);
-    let crash = crash_points(&config)?;
-    let models = Arc::new(registry(&config)?);
+    let (crash, models) = (crash_points(&config)?, Arc::new(registry(&config)?));
     let place = config.store.place(data);
     let (options, metrics) = (store_options(&config), metrics(&config));
     let (tokens, own_token) = login::tokens(&config, data)?;
@@ -76,6 +75,7 @@ pub(crate) async fn serve(
         servers: Some(servers.clone()),
         doorbell: bell.doorbell,
         bells: bell.bells,
+        notifications: notifications(&config, storage.clock.clone())?,
         publisher: bell.publisher,
         clock: storage.clock,
         ids: Arc::new(OrderedIds),
@@ -262,6 +262,31 @@ fn tool_servers(config: &Config, seal: Seal, clock: Arc<dyn Clock>) -> anyhow::R
     Ok(Servers::new(configured, Egress::new(config.egress.iter().cloned()), seal, clock, limits)?)
 }
 
+/// Where notices of opened interrupts go.
+fn notifications(config: &Config, clock: Arc<dyn Clock>) -> anyhow::Result<Option<Notifications>> {
+    let Some(notify) = &config.notify else { return Ok(None) };
+    let egress = Egress::new(config.egress.iter().cloned());
+    let webhook = Webhook::new(notify.url.expose(), notify.secret.expose(), egress, clock);
+    let webhook = webhook.map_err(|why| anyhow::anyhow!("interrupts.notify cannot be used: {why}"))?;
+    // Without any tokens the server has one of its own.
+    let named: BTreeSet<Tenant> = config.auth.tokens.iter().map(|token| Tenant::from(token.tenant.as_str())).collect();
+    let tenants = if named.is_empty() { [Tenant::from(config::DEFAULT_TENANT)].into() } else { named };
+    Ok(Some(Notifications { notifier: Arc::new(webhook), tenants: tenants.into_iter().collect() }))
+}
+
+/// The prices of all configured models. Models whose names are passed on have the prices of those names.
+fn price_table(config: &Config) -> PriceTable {
+    let mut table = PriceTable::new(config.prices.clone());
+    for model in config.models.iter().filter(|model| model.name != "*") {
+        let upstream = match &model.provider {
+            Provider::Remote { model: Some(upstream), .. } => upstream,
+            Provider::Remote { model: None, .. } | Provider::Scripted { .. } => &model.name,
+        };
+        table.add_model(&model.name, upstream);
+    }
+    table
+}
+
 fn roster(config: &Config) -> AgentCatalog {
     let agents = config.agents.iter().map(|(name, agent)| {
         let spec = AgentSpec {
@@ -270,7 +295,9 @@ fn roster(config: &Config) -> AgentCatalog {
             instructions: agent.instructions.clone(),
             tools: agent.tools.iter().map(|tool| ToolName::from(tool.as_str())).collect(),
             budgets: agent.budgets,
+            cost_limit: agent.cost_limit,
             budgets_park: agent.budgets_park,
+            ask: agent.ask,
             serial: agent.serial,
             description: agent.description.clone(),
             parameters: agent.parameters.clone(),
@@ -289,6 +316,7 @@ fn roster(config: &Config) -> AgentCatalog {
             after_execution: tool.after_execution,
             deadline_ms: millis(tool.deadline.min(config.limits.call_deadline)),
             remote: None,
+            retry: tool.retry,
             strict: None,
             untrusted: false,
             agent: None,
@@ -298,7 +326,8 @@ fn roster(config: &Config) -> AgentCatalog {
     let tenants = config.tools.iter().map(|tool| (ToolName::from(tool.name.as_str()), tool.tenants.clone()));
     let roster = AgentCatalog::new(agents.collect(), tools.collect(), Vec::new())
         .with_tool_tenants(tenants.collect())
-        .with_gates(config.approvals.clone());
+        .with_gates(config.approvals.clone())
+        .with_prices(price_table(config));
     if config.agents_open { roster } else { roster.closed() }
 }
 

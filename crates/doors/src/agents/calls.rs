@@ -96,6 +96,8 @@ struct Command<'a> {
     arguments: Box<RawValue>,
     idempotency_key: String,
     deadline: String,
+    /// How often the call was repeated after a reported failure. The report repeats the number.
+    retry: u32,
     attempt: u32,
 }
 
@@ -111,7 +113,8 @@ fn claimed<'a>(tool: &'a ToolName, call: &'a ClaimedCall) -> Result<Command<'a>,
         step_id: step_id(call.run, call.iteration),
         tool,
         arguments: arguments(content.arguments).map_err(|error| ApiError::internal(&error))?,
-        idempotency_key: key.to_string(),
+        idempotency_key: key.idempotency_key(call.retry),
+        retry: call.retry,
         deadline: moment(call.deadline),
         attempt: call.attempt,
     })

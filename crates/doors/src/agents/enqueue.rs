@@ -81,7 +81,7 @@ pub(super) fn may_ask(caller: &Caller, agent: &AgentKey, widening: Option<Excess
 /// Refuses a tool that is neither in the agent's configuration nor named by a scope of the token.
 pub(super) fn may_use(state: &DoorState, caller: &Caller, agent: &AgentKey, tool: &ToolName) -> Result<(), ApiError> {
     let spec = state.engine.roster().agent(&agent.tenant, &agent.agent);
-    if spec.is_some_and(|spec| spec.tools.contains(tool)) { Ok(()) } else { caller.needs_tool(state, tool) }
+    if spec.is_some_and(|spec| spec.has_tool(tool)) { Ok(()) } else { caller.needs_tool(state, tool) }
 }
 
 /// The origin of a request: its trace, the step that caused it, and the caller's name.

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use windlass_engine::{AgentSpec, levels};
+use windlass_engine::{AgentSpec, EngineError, levels};
 use windlass_kernel::{
-    AfterExecution, AgentName, Budgets, Compaction, EffectClass, Manifest, Route, ServerSource, ToolChoice, ToolName, ToolServer, ToolSpec,
-    parameters::Parameters,
+    ASK_PERSON, AfterExecution, AgentName, Budgets, Compaction, EffectClass, Manifest, Route, ServerSource, ToolChoice, ToolName,
+    ToolServer, ToolSpec, ask_person_tool, parameters::Parameters,
 };
 use windlass_ports::{DeclaredServer, OfferedTool, ServerError};
 
@@ -61,10 +61,10 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         choice = tools.choice(&create.choice)?;
         allowed = tools.allowed(&create.allowed);
     }
-    let base = spec
-        .map_or(Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None, children: None }, |spec| {
-            spec.budgets
-        });
+    let base = spec.map_or(
+        Budgets { iterations: settings.iterations_max, calls: None, tokens: None, wall_ms: None, children: None, cost: None },
+        |spec| spec.budgets,
+    );
     let turns_max = spec.map_or(settings.iterations_ceiling, |spec| spec.budgets.iterations);
     let budgets = Budgets {
         iterations: create.max_turns.map_or(base.iterations, |turns| turns.min(turns_max)),
@@ -72,6 +72,7 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         tokens: smaller(base.tokens, create.budget_tokens),
         wall_ms: smaller(base.wall_ms, create.budget_wall_ms),
         children: base.children,
+        cost: state.engine.roster().cost_budget(spec.and_then(|spec| spec.cost_limit), &model).map_err(unpriced)?,
     };
     let levels = levels(spec, &mut tools.specs);
     let instructions = match (spec.and_then(|spec| spec.instructions.clone()), create.instructions.clone()) {
@@ -105,7 +106,7 @@ fn may_use(state: &DoorState, caller: &Caller, create: &Create, agent: Option<&A
     let named = create.server_tools.iter().map(|name| (name, false));
     for (name, is_declared) in named.chain(servers.map(|server| (&server.label, server.url.is_some()))) {
         let tool = ToolName::from(name.as_str());
-        if !is_declared && agent.is_some_and(|agent| agent.tools.contains(&tool)) {
+        if !is_declared && agent.is_some_and(|agent| agent.has_tool(&tool)) {
             continue;
         }
         if agent.is_some() && !caller.may(&Scope::AgentsConfigure) {
@@ -139,6 +140,11 @@ fn compaction(create: &Create) -> Compaction {
 pub(super) fn place_of(create: &Create, server: &Mcp) -> String {
     let place = create.echo.tools.iter().position(|tool| tool["server_label"] == server.label.as_str());
     place.map_or_else(|| "tools".to_owned(), |index| format!("tools[{index}]"))
+}
+
+/// The error of an agent with a cost budget whose model has no price.
+fn unpriced(error: EngineError) -> WireError {
+    WireError::invalid("model", error.to_string()).with_code("unpriced_model")
 }
 
 fn no_model() -> WireError {
@@ -217,6 +223,10 @@ impl Tools {
         self.reserved.extend(named.iter().filter(|name| state.engine.tool(caller.tenant(), name).is_some()).map(ToString::to_string));
         let function_name = |tool: &Tool| if let Tool::Function(own) = tool { Some(own.model_name.clone()) } else { None };
         self.reserved.extend(create.tools.iter().filter_map(function_name));
+        if agent.is_some_and(|agent| agent.ask) {
+            self.reserved.insert(ASK_PERSON.to_owned());
+            self.specs.push(ask_person_tool());
+        }
         for name in &named {
             self.attach(state, caller, name).await?;
         }
@@ -268,6 +278,7 @@ impl Tools {
             after_execution: AfterExecution::Suspend,
             deadline_ms: self.deadline_ms,
             remote: None,
+            retry: None,
             strict: function.strict,
             untrusted: false,
             agent: None,

@@ -60,6 +60,7 @@ fn limit(kind: BudgetKind) -> &'static str {
         BudgetKind::Tokens => "max_tokens",
         BudgetKind::WallMs => "max_time",
         BudgetKind::Children => "max_children",
+        BudgetKind::CostMicroUsd => "max_cost",
     }
 }
 
@@ -128,6 +129,9 @@ pub(super) fn object(projection: &Projection) -> Value {
         let id = |open: &Interrupt| InterruptId { run: projection.id, number: open.number }.to_string();
         windlass["interrupts"] = interrupts.iter().map(id).collect();
     }
+    if let Some(steered) = projection.run.as_ref().map(|run| run.steered).filter(|steered| *steered > 0) {
+        windlass["steered"] = steered.into();
+    }
     if !projection.note.ignored_tools.is_empty() {
         windlass["ignored_tools"] = json!(projection.note.ignored_tools);
     }
@@ -135,11 +139,11 @@ pub(super) fn object(projection: &Projection) -> Value {
     Value::Object(object)
 }
 
-/// The status of a response that waits for a person: for an approval, or for a decision about something that went wrong.
+/// The status of a response that waits for a person: for an approval or an answer, or for a decision about something that went wrong.
 fn held_status(projection: &Projection) -> &'static str {
     let interrupts = projection.run.as_ref().map_or(&[][..], |run| run.interrupts.as_slice());
-    let is_approval = interrupts.iter().all(|open| open.cause == Cause::Approval);
-    if is_approval { "waiting" } else { "parked" }
+    let is_usual = interrupts.iter().all(|open| matches!(open.cause, Cause::Approval | Cause::Question));
+    if is_usual { "waiting" } else { "parked" }
 }
 
 /// The id of a run's response.

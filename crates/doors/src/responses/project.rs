@@ -186,6 +186,8 @@ impl Projection {
             | Event::LeaseEnded { .. }
             | Event::OwnerChanged { .. }
             | Event::Ignored { .. }
+            | Event::Steered { .. }
+            | Event::CallRetried { .. }
             | Event::BudgetBreached { .. } => {}
         }
     }

@@ -9,10 +9,13 @@ use bytes::Bytes;
 use futures_util::future::try_join_all;
 use serde_json::{Value, json, value::RawValue};
 use windlass_engine::{AnswerAction, AnswerInterrupt, AnswerTarget, EngineError};
-use windlass_kernel::{AgentName, CallKey, Cause, ItemId, PassedBudget, TaskStatus, Tenant, Timestamp, Verdict, content::Call};
+use windlass_kernel::{AgentName, CallKey, Cause, ItemId, PassedBudget, Question, TaskStatus, Tenant, Timestamp, Verdict, content::Call};
 use windlass_ports::{CallView, ClosedInterrupt, InterruptId, InterruptScan, InterruptView};
 
-use super::lists::{limit, short, word};
+use super::{
+    answer_schema,
+    lists::{limit, short, word},
+};
 use crate::{
     DoorState,
     agents::STATUS_WORDS,
@@ -27,9 +30,9 @@ use crate::{
 const PARAMETERS: [&str; 6] = ["state", "cause", "agent", "run", "limit", "after"];
 /// The highest limit that a budget can get.
 const LIMIT_MAX: u64 = 1 << 53;
-const KNOWN: [&str; 8] = ["action", "shows", "arguments", "status", "result", "comment", "limit", "idempotency_key"];
-const CAUSES: &str = "approval, unknown_outcome, budget, owners_lost, panicked";
-const ACTIONS: &str = "approve, edit, reject, record, release, tell, raise, resume, end";
+const KNOWN: [&str; 9] = ["action", "shows", "arguments", "status", "result", "answer", "comment", "limit", "idempotency_key"];
+const CAUSES: &str = "approval, question, unknown_outcome, budget, owners_lost, panicked";
+const ACTIONS: &str = "approve, edit, reject, answer, record, release, tell, raise, resume, end";
 
 pub(super) async fn list(State(state): State<DoorState>, caller: Caller, query: Query) -> Result<Response, ApiError> {
     caller.needs_one_of(&[Scope::RunsRead, Scope::ApprovalsAnswer])?;
@@ -80,6 +83,7 @@ pub(super) async fn decide(
     let name = fields.required_text("action")?;
     let shows = shows(&fields, &name, &interrupt)?;
     let action = action(&state, &interrupt, &fields, &body, &name, shows).await?;
+    check_answer(&state, caller.tenant(), &interrupt, &action).await?;
     let key = request_key(&headers, &fields, &body)?;
     let (by, id) = (caller.name(), interrupt.id());
     let target = AnswerTarget::Interrupt { number: id.number, shows };
@@ -119,11 +123,15 @@ async fn action(
     if name != "edit" && fields.given("arguments").is_some() {
         return Err(ApiError::bad("bad_field", "`arguments` goes with the action edit only"));
     }
+    if name != "answer" && fields.raw("answer").is_some() {
+        return Err(ApiError::bad("bad_field", "`answer` goes with the action answer only"));
+    }
     let comment = fields.given("comment").map_or(Ok(String::new()), |_| fields.sentence("comment", REASON_CHARS_MAX))?;
     match name {
         "approve" => Ok(AnswerAction::Approve),
         "edit" => edit(state, view, fields, body, shows).await,
         "reject" => Ok(AnswerAction::Reject { comment }),
+        "answer" => Ok(AnswerAction::Answer { answer: given_answer(state, fields, body)? }),
         "record" => record(state, fields, body),
         "release" => Ok(AnswerAction::Release),
         "tell" => Ok(AnswerAction::Tell),
@@ -175,6 +183,30 @@ fn record(state: &DoorState, fields: &Fields<'_>, body: &Bytes) -> Result<Answer
     }
 }
 
+/// The answer to a question: any JSON.
+fn given_answer(state: &DoorState, fields: &Fields<'_>, body: &Bytes) -> Result<Bytes, ApiError> {
+    if fields.raw("answer").is_none() {
+        return Err(ApiError::bad("missing_field", "the action answer needs `answer`: the answer to the question, as JSON"));
+    }
+    let (answer, limit) = (fields.kept("answer", body), state.engine.settings().item_bytes_max);
+    match answer.len() <= limit {
+        true => Ok(answer),
+        false => Err(EngineError::ItemTooLarge { bytes: answer.len(), limit }.into()),
+    }
+}
+
+/// Refuses an answer that does not fit the schema of its question. What cannot be answered at all is refused by the engine.
+async fn check_answer(state: &DoorState, tenant: &Tenant, view: &InterruptView, action: &AnswerAction) -> Result<(), ApiError> {
+    let AnswerAction::Answer { answer } = action else { return Ok(()) };
+    if view.interrupt.cause != Cause::Question || view.closed.is_some() {
+        return Ok(());
+    }
+    let call = held_call(state, tenant, view).await?.and_then(|(_, content)| content);
+    let question: Option<Question> = call.and_then(|call| serde_json::from_str(&call.arguments).ok());
+    let Some(schema) = question.and_then(|question| question.schema) else { return Ok(()) };
+    answer_schema::check(&schema, answer)
+}
+
 /// The item that the person saw. An approval or a rejection must name it, so that every decision is about arguments that the person
 /// has seen.
 fn shows(fields: &Fields<'_>, action: &str, view: &InterruptView) -> Result<Option<ItemId>, ApiError> {
@@ -214,6 +246,7 @@ fn action_of(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Approved => "approve",
         Verdict::Rejected => "reject",
+        Verdict::Answered => "answer",
         Verdict::Recorded => "record",
         Verdict::Released => "release",
         Verdict::ReportedToModel => "tell",
@@ -228,6 +261,7 @@ fn action_of(verdict: Verdict) -> &'static str {
 fn actions(cause: Cause) -> &'static [&'static str] {
     match cause {
         Cause::Approval => &["approve", "edit", "reject", "end"],
+        Cause::Question => &["answer", "reject", "end"],
         Cause::UnknownOutcome => &["record", "release", "tell", "end"],
         Cause::Budget => &["raise", "end"],
         Cause::OwnersLost | Cause::Panicked => &["resume", "end"],
@@ -236,6 +270,7 @@ fn actions(cause: Cause) -> &'static [&'static str] {
 
 fn why(cause: Cause) -> &'static str {
     match cause {
+        Cause::Question => "the model asks a person",
         Cause::Approval => "a rule demands a person's approval before this call starts",
         Cause::UnknownOutcome => "the server that ran this call was lost: it may have taken effect, and it must not run twice",
         Cause::Budget => "continuing would exceed a budget of the run",

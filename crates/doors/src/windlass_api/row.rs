@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 use windlass_engine::{RunEntry, Wait};
-use windlass_kernel::{EndReason, Phase, Run, TaskStatus};
+use windlass_kernel::{EndReason, Phase, Run, TaskStatus, budget};
 use windlass_ports::{MessageKind, RunView};
 
 use crate::{responses, spelling::moment};
 
-/// One run. Unknown values are null: cost and forks are not recorded yet, and of a run that cannot be read only its row is known.
+/// One run. Unknown values are null: forks are not recorded yet, the cost of a run without a cost budget is not known, and of a run that
+/// cannot be read only its row is known.
 pub(super) fn row(entry: &RunEntry) -> Value {
     let run = &entry.run;
     let view = run.view.as_ref();
@@ -24,7 +25,7 @@ pub(super) fn row(entry: &RunEntry) -> Value {
         "iteration": view.map(|view| view.state.iteration),
         "calls": view.map(|view| calls(&view.state)),
         "usage": view.map(|view| usage(&view.state)),
-        "cost_usd": null,
+        "cost_usd": view.and_then(cost_usd),
         "model": view.map(|view| &view.manifest.model),
         "parent_run_id": view.and_then(|view| view.state.parent.as_ref()).map(|parent| parent.run),
         "fork_of": null,
@@ -32,6 +33,12 @@ pub(super) fn row(entry: &RunEntry) -> Value {
         "started_at": view.and_then(|view| view.state.started_at).map(moment),
         "ended_at": run.ended_at.map(moment),
     })
+}
+
+/// What the run and the ended runs below it cost, if it has a cost budget: its manifest then has the prices.
+pub(super) fn cost_usd(view: &RunView) -> Option<f64> {
+    // The kernel counts in integers; this is for people.
+    budget::cost(&view.state, &view.manifest.budgets).map(|micro| micro as f64 / 1_000_000.0)
 }
 
 /// Why a run waits.
@@ -52,7 +59,7 @@ fn door(view: &RunView) -> Option<&'static str> {
     match view.kind {
         // A response always has a note of its API until it is erased, and erased responses are in no list.
         MessageKind::Turn | MessageKind::UiAction => Some("agents"),
-        MessageKind::ToolResult | MessageKind::Timeout | MessageKind::Stop | MessageKind::Answer => None,
+        MessageKind::ToolResult | MessageKind::Timeout | MessageKind::Stop | MessageKind::Answer | MessageKind::Steer => None,
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use windlass_kernel::{Below, CallKey, CallNumber, OpenCall, Phase, Run, RunId, Timestamp};
 use windlass_ports::{CallView, JournalEntry, RunView};
 
-use super::row::{outcome, wait};
+use super::row::{cost_usd, outcome, wait};
 use crate::{
     DoorState,
     agents::parked,
@@ -86,6 +86,7 @@ fn described(run: &RunView) -> Value {
         "turn_epoch": run.epoch,
         "iteration": state.iteration,
         "usage": usage(state),
+        "cost_usd": cost_usd(run),
         "upstream_model": state.model.upstream,
         "first_token_ms": state.model.first_token_ms,
         "context_box_id": state.context.id,
@@ -188,5 +189,6 @@ fn call_row(run: RunId, call: &CallView) -> Value {
         "lease_until": call.lease_until.map(moment),
         "created_at": moment(call.created_at),
         "attempt": call.attempt,
+        "retry": call.retry,
     })
 }

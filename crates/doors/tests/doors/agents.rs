@@ -179,6 +179,29 @@ async fn a_stop_ends_a_turn_wherever_it_is() {
 }
 
 #[tokio::test]
+async fn an_instruction_is_for_the_active_turn_and_is_no_output() {
+    let world = World::start();
+    let body = json!({ "model": "agent/alice", "input": "call echo", "background": true }).to_string();
+    let response = world.post("/v1/responses", body).await.expect(200);
+    let (id, run) = (response["id"].as_str().unwrap(), response["windlass"]["run_id"].clone());
+    let call = world.claim("echo").await;
+    let steer = |input: Value| json!({ "agent_turn_id": run, "input": input, "idempotency_key": input.to_string() }).to_string();
+    let path = "/v1/agents/alice/steer";
+    let message = json!({ "type": "message", "role": "user", "content": "in English" });
+    let first = world.post(path, steer(json!([message]))).await.expect(202);
+    assert_eq!(world.post(path, steer(json!([message]))).await.expect(202), first, "a repeated request gets the first answer");
+    world.post(path, steer(json!("and briefly"))).await.expect(202);
+    let waiting = world.get(&format!("/v1/responses/{id}")).await.expect(200);
+    assert_eq!((&waiting["windlass"]["steered"], waiting["output"].as_array().unwrap().len()), (&json!(2), 1), "{waiting}");
+    world.post("/v1/agents/alice/report", report(&call, "1")).await.expect(202);
+    let ended = world.until("alice", &format!("/v1/responses/{id}"), |response| response["status"] == "completed").await;
+    let kinds: Vec<&str> = ended["output"].as_array().unwrap().iter().map(|item| item["type"].as_str().unwrap()).collect();
+    assert_eq!((&ended["windlass"]["steered"], kinds.as_slice()), (&json!(2), &["mcp_call", "message"][..]), "{ended}");
+    let late = world.post(path, steer(json!("too late"))).await;
+    assert_eq!(late.refusal(), (409, "not_active".into()));
+}
+
+#[tokio::test]
 async fn an_action_runs_on_an_idle_agent_only() {
     let world = World::start();
     let act = |id: &str| json!({ "action_id": id, "tool": "echo", "args": { "a": 1 } }).to_string();

@@ -101,6 +101,17 @@ async fn stops_and_actions_are_checked() {
         (r#"{"agent_turn_id": "x", "reason": "x"}"#, 404, "unknown_turn"),
     ];
     check(&world, "/v1/agents/alice/stop", &stops).await;
+    let instructions = [
+        (r#"{"agent_turn_id": "$RUN"}"#, 400, "missing_field"),
+        (r#"{"input": "x"}"#, 400, "missing_field"),
+        (r#"{"agent_turn_id": "$RUN", "input": 1}"#, 400, "bad_field"),
+        (r#"{"agent_turn_id": "$RUN", "input": []}"#, 400, "bad_field"),
+        (r#"{"agent_turn_id": "$RUN", "input": ["one", "two"]}"#, 400, "bad_field"),
+        (r#"{"agent_turn_id": "$RUN", "input": "x", "turn_epoch": 1}"#, 400, "unknown_field"),
+        (r#"{"agent_turn_id": "$RUN", "input": "x"}"#, 404, "unknown_turn"),
+        (r#"{"agent_turn_id": "x", "input": "x"}"#, 404, "unknown_turn"),
+    ];
+    check(&world, "/v1/agents/alice/steer", &instructions).await;
     let actions = [
         (r#"{"tool": "echo"}"#, 400, "missing_field"),
         (r#"{"action_id": "a"}"#, 400, "missing_field"),

@@ -228,3 +228,82 @@ async fn a_response_that_waits_for_approval_names_its_interrupt() {
     let listed = world.get("/v1/windlass/interrupts").await.expect(200);
     assert_eq!(response["windlass"]["interrupts"], json!([listed["interrupts"][0]["interrupt_id"]]));
 }
+
+/// Starts a run whose model asks a person, and returns the interrupt.
+async fn asked(world: &World, arguments: &str) -> Value {
+    let run = world.enqueue("asker", &format!("call ask_person {arguments}")).await;
+    let path = format!("/v1/windlass/interrupts?run={run}");
+    world.until("asker", &path, |list| !list["interrupts"].as_array().unwrap().is_empty()).await["interrupts"][0].clone()
+}
+
+#[tokio::test]
+async fn a_question_is_answered_once_and_the_answer_is_its_result() {
+    let world = World::start();
+    let schema = json!({ "type": "object", "properties": { "sum": { "type": "integer" } }, "required": ["sum"] });
+    let interrupt = asked(&world, &json!({ "question": "how much?", "schema": schema }).to_string()).await;
+    assert_eq!((&interrupt["cause"], &interrupt["tool"], &interrupt["until"]), (&json!("question"), &json!("ask_person"), &Value::Null));
+    assert_eq!(interrupt["arguments"], json!({ "question": "how much?", "schema": schema }));
+    assert_eq!(interrupt["actions"], json!(["answer", "reject", "end"]));
+    let run = interrupt["run_id"].as_str().unwrap();
+    let row = world.get("/v1/windlass/runs?agent=asker").await.expect(200)["runs"][0].clone();
+    assert_eq!((&row["wait"]["kind"], &row["wait"]["what"]), (&json!("question"), &json!("ask_person")));
+
+    let none = world.post("/v1/tools/ask_person/claim", r#"{"worker": "w"}"#.to_owned()).await;
+    assert!(none.status != 200 || none.json()["calls"] == json!([]), "{none:?}");
+    let call = json!({ "agent_turn_id": run, "tool_call_id": interrupt["tool_call_id"] });
+    assert_eq!(world.post("/v1/agents/asker/report", report(&call, "1")).await.refusal(), (409, "call_held".to_owned()));
+
+    let path = path(&interrupt);
+    for (body, status, code) in [
+        (json!({ "action": "answer" }), 400, "missing_field"),
+        (json!({ "action": "answer", "answer": { "sum": "five" } }), 400, "answer_does_not_fit"),
+        (json!({ "action": "answer", "answer": 5 }), 400, "answer_does_not_fit"),
+        (json!({ "action": "reject", "answer": 5 }), 400, "bad_field"),
+        (json!({ "action": "approve", "shows": interrupt["shows"] }), 409, "unfit_decision"),
+        (json!({ "action": "record", "status": "success", "result": 1 }), 409, "unfit_decision"),
+    ] {
+        assert_eq!(world.post(&path, body.to_string()).await.refusal(), (status, code.to_owned()), "{body}");
+    }
+    assert_eq!(world.get(&path).await.expect(200), interrupt, "nothing has changed");
+    let answer = json!({ "action": "answer", "answer": { "sum": 5 } }).to_string();
+    world.post_as("judge", &path, answer.clone()).await.expect(200);
+    let late = world.post(&path, answer).await;
+    assert_eq!(late.refusal(), (409, "already_answered".to_owned()));
+    assert_eq!((&late.json()["error"]["by"], &late.json()["error"]["action"]), (&json!("judge-name"), &json!("answer")));
+    world.ended("asker", run).await;
+    let calls = world.get(&format!("/v1/windlass/runs/{run}/calls")).await.expect(200);
+    let result = world.item(&calls["calls"][0]["result_item_id"]).await.expect(200);
+    assert_eq!(result["content"]["result"], json!({ "sum": 5 }), "{result}");
+}
+
+#[tokio::test]
+async fn a_response_whose_model_asks_is_waiting_and_a_person_may_decline() {
+    let world = World::start();
+    let body = json!({ "model": "agent/asker", "input": "call ask_person {\"question\": \"which?\"}", "background": true }).to_string();
+    let response = world.post("/v1/responses", body).await.expect(200);
+    let at = format!("/v1/responses/{}", response["id"].as_str().unwrap());
+    let waiting = world.until("asker", &at, |response| response["windlass"]["status"] == "waiting").await;
+    let interrupt = json!({ "interrupt_id": waiting["windlass"]["interrupts"][0] });
+    let shown = world.get(&path(&interrupt)).await.expect(200);
+    let body = json!({ "action": "reject", "shows": shown["shows"], "comment": "ask ann" }).to_string();
+    world.post(&path(&interrupt), body).await.expect(200);
+    let ended = world.until("asker", &at, |response| response["status"] == "completed").await;
+    assert!(ended["output"][0]["error"].as_str().unwrap().contains("They say: ask ann"), "{ended}");
+}
+
+#[tokio::test]
+async fn only_agents_that_ask_have_the_tool() {
+    let world = World::start();
+    let named = |agent: &str| {
+        let body = json!({ "input": "hello", "tools": ["ask_person"] }).to_string();
+        let path = format!("/v1/agents/{agent}/enqueue");
+        let world = &world;
+        async move { world.post(&path, body).await }
+    };
+    named("asker").await.expect(202);
+    assert_eq!(named("bob").await.refusal(), (400, "unknown_tool".to_owned()));
+    let narrowed = json!({ "input": "call ask_person {\"question\": \"x\"}", "tools": ["echo"] }).to_string();
+    let run = world.post("/v1/agents/asker/enqueue", narrowed).await.expect(202)["run_id"].as_str().unwrap().to_owned();
+    let ended = world.ended("asker", &run).await;
+    assert_eq!(ended["calls"]["made"], 0, "a request that names tools has only those: {ended}");
+}

@@ -155,16 +155,16 @@ async fn agents_are_listed_with_their_heads() {
     let listed = world.get_as("reader", "/v1/windlass/agents").await.expect(200);
     let agents = listed["agents"].as_array().unwrap();
     let names: Vec<&Value> = agents.iter().map(|agent| &agent["agent_id"]).collect();
-    assert_eq!(names, ["alice", "bob", "one-at-a-time"]);
+    assert_eq!(names, ["alice", "asker", "bob", "dear", "one-at-a-time"]);
     assert_eq!((&agents[0]["runs"], &agents[0]["configured"], &agents[0]["serial"]), (&json!(2), &json!(true), &json!(false)));
     assert_eq!((&agents[0]["status"], &agents[0]["active_run_id"]), (&json!("suspended"), &call["agent_turn_id"]));
     assert!(agents[0]["last_run_at"].is_string());
-    assert_eq!((&agents[1]["runs"], &agents[1]["configured"]), (&json!(1), &json!(false)));
-    assert_eq!((&agents[2]["runs"], &agents[2]["serial"], &agents[2]["last_run_at"]), (&json!(0), &json!(true), &Value::Null));
-    let page = world.get("/v1/windlass/agents?limit=2").await.expect(200);
-    assert_eq!((page["agents"].as_array().unwrap().len(), &page["next"]), (2, &json!("bob")));
+    assert_eq!((&agents[2]["runs"], &agents[2]["configured"]), (&json!(1), &json!(false)));
+    assert_eq!((&agents[4]["runs"], &agents[4]["serial"], &agents[4]["last_run_at"]), (&json!(0), &json!(true), &Value::Null));
+    let page = world.get("/v1/windlass/agents?limit=3").await.expect(200);
+    assert_eq!((page["agents"].as_array().unwrap().len(), &page["next"]), (3, &json!("bob")));
     let rest = world.get("/v1/windlass/agents?limit=2&after=bob").await.expect(200);
-    assert_eq!((&rest["agents"][0]["agent_id"], &rest["next"]), (&json!("one-at-a-time"), &Value::Null));
+    assert_eq!((&rest["agents"][0]["agent_id"], &rest["next"]), (&json!("dear"), &Value::Null));
     assert_eq!(world.get_as("other", "/v1/windlass/agents").await.expect(200)["agents"][0]["runs"], 0);
 }
 

@@ -118,3 +118,13 @@ async fn an_agent_that_is_not_configured_is_refused_with_the_nearest_name() {
     assert!(!hint(&answer).contains("did you mean"), "{answer:?}");
     world.enqueue("alice", "hi").await;
 }
+
+#[tokio::test]
+async fn a_cost_budget_with_a_model_without_a_price_is_refused_in_each_shape() {
+    let world = World::start();
+    let turn = world.post("/v1/agents/dear/enqueue", json!({ "input": "hi" }).to_string()).await;
+    assert_eq!(turn.refusal(), (400, "unpriced_model".to_owned()));
+    let response = world.post("/v1/responses", json!({ "model": "agent/dear", "input": "hi" }).to_string()).await;
+    assert_eq!(response.refusal(), (400, "unpriced_model".to_owned()));
+    assert!(response.text.contains("add it to `prices` of the configuration"), "{response:?}");
+}

@@ -57,6 +57,7 @@ fn bodies(operation: &str) -> Option<Vec<Value>> {
         "enqueue" => vec![json!({ "input": "on", "context_box_id": "{box}" })],
         "report" => vec![json!({ "agent_turn_id": "{waiting}", "tool_call_id": "{call}", "status": "success", "result": 1 })],
         "stop" => vec![json!({ "agent_turn_id": "{waiting}", "reason": "replayed" })],
+        "steer" => vec![json!({ "agent_turn_id": "{waiting}", "input": "replayed" })],
         "act" => vec![json!({ "action_id": "replayed", "tool": "echo", "args": {} })],
         "claim" => vec![json!({ "worker": "w" })],
         "renew" => vec![json!({ "worker": "w", "lease_s": 5, "calls": calls })],
@@ -210,7 +211,7 @@ async fn tm_25_another_tenants_ids_look_unknown_on_every_route_and_change_nothin
 
     // The same requests are valid for the owner, who gets other answers. A call is claimed before it is released and reported, and
     // deletions come last, the innermost first.
-    const FIRST: [&str; 5] = ["claim", "renew", "release", "report", "stop"];
+    const FIRST: [&str; 6] = ["claim", "renew", "release", "steer", "report", "stop"];
     let rank = |operation: &Operation| FIRST.iter().position(|name| *name == operation.name).unwrap_or(FIRST.len());
     let mut order: Vec<usize> = (0..operations.len()).collect();
     order.sort_by_key(|index| {

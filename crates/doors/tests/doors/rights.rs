@@ -32,6 +32,7 @@ async fn a_missing_scope_is_named() {
         ("reader", "/v1/agents/alice/report", "tools:* or approvals:answer"),
         ("writer", "/v1/agents/alice/stop", "agents:stop"),
         ("reader", "/v1/agents/alice/actions", "agents:write"),
+        ("stopper", "/v1/agents/alice/steer", "agents:write"),
         ("writer", "/v1/tools/echo/claim", "tools:echo"),
         ("echoer", "/v1/tools/pay/claim", "tools:pay"),
         ("echoer", "/v1/tools/pay/renew", "tools:pay"),

@@ -123,6 +123,7 @@ fn tool(name: &str, effect: EffectClass) -> (ToolName, ToolSpec) {
         after_execution: AfterExecution::Suspend,
         deadline_ms: 600_000,
         remote: None,
+        retry: None,
         strict: None,
         untrusted: false,
         agent: None,
@@ -136,8 +137,10 @@ fn alice() -> AgentSpec {
         model: None,
         instructions: Some("Be brief.".into()),
         tools: vec!["echo".into(), "pay".into()],
-        budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None },
+        budgets: Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None, cost: None },
+        cost_limit: None,
         budgets_park: false,
+        ask: false,
         serial: false,
         description: None,
         parameters: None,
@@ -149,7 +152,10 @@ fn alice() -> AgentSpec {
 fn roster() -> AgentCatalog {
     let alice = alice();
     let serial = AgentSpec { serial: true, ..alice.clone() };
-    let agents = BTreeMap::from([(AgentName::from("alice"), alice), (AgentName::from("one-at-a-time"), serial)]);
+    let dear = AgentSpec { cost_limit: Some(1_000_000), ..alice.clone() };
+    let asker = AgentSpec { ask: true, tools: vec!["echo".into()], ..alice.clone() };
+    let agents = [("alice", alice), ("one-at-a-time", serial), ("asker", asker), ("dear", dear)];
+    let agents = agents.map(|(name, spec)| (AgentName::from(name), spec)).into();
     let tools = [tool("echo", EffectClass::Read), tool("pay", EffectClass::Write), tool("spare", EffectClass::Read)]
         .into_iter()
         .chain([tool("wire", EffectClass::Write), tool("vault", EffectClass::Write)])
@@ -245,6 +251,7 @@ impl World {
             servers: None,
             doorbell: None,
             bells: None,
+            notifications: None,
             publisher: None,
             clock: clock.clone(),
             ids: Arc::new(FreshIds),

@@ -280,6 +280,7 @@ impl ActiveRun {
             | WorkerMessage::Enqueue(..)
             | WorkerMessage::Report(..)
             | WorkerMessage::Stop(..)
+            | WorkerMessage::Steer(..)
             | WorkerMessage::AnswerInterrupt(..)
             | WorkerMessage::Heartbeat(..)
             | WorkerMessage::Reasoned(_) => {}
@@ -307,7 +308,7 @@ impl ActiveRun {
     }
 
     /// Starts the effects that are outstanding and not in flight, and cancels those that are no longer outstanding. Returns the remaining
-    /// pause if the model call must wait.
+    /// pause if the model call, or the repetition of a call, must wait.
     pub fn start_effects(&mut self, inner: &Arc<Inner>, agent: &AgentKey, mailbox: &mpsc::Sender<WorkerMessage>) -> Option<Duration> {
         self.cancel_lease_wait();
         let run = self.run.as_ref()?;
@@ -319,15 +320,16 @@ impl ActiveRun {
             }
             is_owed
         });
-        let mut pause = None;
+        // During a pause the run waits in the store, without a worker.
+        let left = |at: Timestamp| Duration::from_millis((at.0 - inner.clock.now().0).max(1).unsigned_abs());
+        let mut pause = run.state.retry_at().map(left);
         for effect in owed {
             if self.in_flight.contains_key(&(run.id, effect)) || self.is_completed(run.id, effect) {
                 continue;
             }
             match effect {
                 Effect::CallModel { not_before: Some(at), .. } if at > inner.clock.now() => {
-                    // During the pause the run waits in the store, without a worker.
-                    pause = Some(Duration::from_millis((at.0 - inner.clock.now().0).max(1).unsigned_abs()));
+                    pause = Some(left(at));
                 }
                 Effect::CallModel { id, .. } => {
                     let buffer = open_buffer(inner, run, &mut self.buffer);
@@ -361,7 +363,7 @@ fn open_buffer(inner: &Inner, run: &CommittedRun, stream: &mut Option<(RunId, Ar
 }
 
 fn model_call(inner: &Inner, agent: &AgentKey, run: &CommittedRun, buffer: Option<Arc<StreamBuffer>>, id: ModelCallId) -> ModelCall {
-    let wall_end = budget::wall_end(&run.state, &run.manifest.budgets);
+    let wall_end = budget::wall_end(&run.state, &run.manifest.budgets, inner.clock.now());
     let left = wall_end.map(|end| left_ms(end, inner.clock.now()));
     ModelCall {
         agent: agent.clone(),
@@ -389,6 +391,7 @@ fn tool_start(agent: &AgentKey, run: &CommittedRun, call: CallNumber) -> Option<
     Some(ToolStart {
         tenant: agent.tenant.clone(),
         key: CallKey { run: run.id, call },
+        retry: open.retry,
         tool: open.tool.clone(),
         remote: remote(&run.manifest, &open.tool),
         deadline: open.deadline,

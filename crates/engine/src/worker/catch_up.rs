@@ -76,6 +76,9 @@ impl Worker {
         for interrupt in draft.run.expired_interrupts(now) {
             step(draft, Input::InterruptTimedOut(interrupt));
         }
+        for call in draft.run.due_retries(now) {
+            step(draft, Input::RetryDue(call));
+        }
         // The deadline comes before the lease: a call past its deadline is closed for good, whichever service holds it.
         for call in draft.run.expired(now) {
             self.time_out(draft, run, call, now);
@@ -143,6 +146,7 @@ impl Worker {
                 let cause = if message.kind == MessageKind::Timeout { ReportCause::Deadline } else { ReportCause::Tool };
                 Input::Reported(Report {
                     call,
+                    retry: message.retry,
                     cause,
                     status: message.outcome.unwrap_or(TaskStatus::Failed),
                     item,
@@ -154,11 +158,11 @@ impl Worker {
                 draft.raise_epoch = true;
                 Input::Stopped { reason: message.reason.clone().unwrap_or_default(), streamed: self.active.streamed_text() }
             }
+            (MessageKind::Steer, _, Some(item)) => Input::Steered(item),
             // Turn messages are leased to a run, not applied to one. The other kinds are consumed in the commit that records them, so
             // they never wait.
-            (MessageKind::Turn | MessageKind::UiAction | MessageKind::Answer | MessageKind::ToolResult | MessageKind::Timeout, _, _) => {
-                return;
-            }
+            (MessageKind::Turn | MessageKind::UiAction | MessageKind::Answer, _, _)
+            | (MessageKind::ToolResult | MessageKind::Timeout | MessageKind::Steer, _, _) => return,
         };
         draft.consumed.push(message.id);
         draft.step(&run.manifest, input, now, self.inner.ids.as_ref());
@@ -167,12 +171,14 @@ impl Worker {
     /// Treats a passed deadline like any other report: an inbox message, content for the model, and the usual transition.
     fn time_out(&self, draft: &mut Draft, run: &LoadedRun, call: CallNumber, now: Timestamp) {
         let item = ItemId(self.inner.ids.fresh());
+        let retry = draft.run.call(call).map_or(0, |open| open.retry);
         let reason = "no result came before the deadline; whether the call took effect is not known";
         let refusal = content::refusal(call, TaskStatus::Timeout, "timeout", reason);
         draft.items.push(NewItem::own(item, ItemKind::Result, refusal));
         draft.messages.push(NewMessage {
             kind: MessageKind::Timeout,
             call: Some(call),
+            retry,
             item: Some(item),
             outcome: Some(TaskStatus::Timeout),
             after: None,
@@ -180,7 +186,7 @@ impl Worker {
             reason: None,
             key: None,
         });
-        let report = Report { call, cause: ReportCause::Deadline, status: TaskStatus::Timeout, item, after: None, below: None };
+        let report = Report { call, retry, cause: ReportCause::Deadline, status: TaskStatus::Timeout, item, after: None, below: None };
         draft.step(&run.manifest, Input::Reported(report), now, self.inner.ids.as_ref());
     }
 

@@ -14,7 +14,8 @@ pub(super) fn find<'a>(run: &'a Run, answer: &AnswerInterrupt) -> Result<&'a Int
     let open = found.ok_or(EngineError::NotParked)?;
     let fits = match (&answer.action, open.cause) {
         (AnswerAction::End, _) => true,
-        (AnswerAction::Approve | AnswerAction::Edit { .. } | AnswerAction::Reject { .. }, Cause::Approval) => {
+        (AnswerAction::Approve | AnswerAction::Edit { .. }, Cause::Approval)
+        | (AnswerAction::Reject { .. }, Cause::Approval | Cause::Question) => {
             // An edit of something else than the interrupt showed has no content.
             let is_empty = matches!(&answer.action, AnswerAction::Edit { call } if call.is_empty());
             if open.shows != shows || is_empty {
@@ -22,6 +23,7 @@ pub(super) fn find<'a>(run: &'a Run, answer: &AnswerInterrupt) -> Result<&'a Int
             }
             true
         }
+        (AnswerAction::Answer { .. }, Cause::Question) => true,
         (AnswerAction::Record { .. } | AnswerAction::Release | AnswerAction::Tell, Cause::UnknownOutcome) => true,
         (AnswerAction::Raise { limit }, Cause::Budget) => {
             check_limit(open, *limit)?;
@@ -32,6 +34,7 @@ pub(super) fn find<'a>(run: &'a Run, answer: &AnswerInterrupt) -> Result<&'a Int
             AnswerAction::Approve
             | AnswerAction::Edit { .. }
             | AnswerAction::Reject { .. }
+            | AnswerAction::Answer { .. }
             | AnswerAction::Record { .. }
             | AnswerAction::Release
             | AnswerAction::Tell

@@ -4,7 +4,7 @@ use windlass_kernel::{
     AgentKey, CallKey, CallNumber, Cause, EndReason, Epoch, Event, FailureCode, Interrupt, OpenCall, Phase, Run, RunId, TaskStatus,
     Timestamp,
 };
-use windlass_ports::{CallChange, Commit, EndedRun, Fact, InterruptId, StoreError, StoreFailure};
+use windlass_ports::{CallChange, Commit, EndedRun, Fact, InterruptId, Notice, StoreError, StoreFailure};
 
 use super::Worker;
 use crate::engine::Inner;
@@ -26,8 +26,20 @@ impl Worker {
                     self.inner.meter.record(Fact::IterationStarted(&agent.agent));
                 }
                 Event::OwnerChanged { .. } => observed.taken_over(),
-                Event::Interrupted(interrupt) => observed.interrupted(interrupt, interrupt.call.and_then(|call| self.call(commit, call))),
+                Event::Interrupted(interrupt) => {
+                    let call = interrupt.call.and_then(|call| self.call(commit, call));
+                    observed.interrupted(interrupt, call);
+                    self.inner.notify_people(Notice {
+                        tenant: agent.tenant.clone(),
+                        interrupt: InterruptId { run: commit.run, number: interrupt.number },
+                        agent: agent.agent.clone(),
+                        cause: interrupt.cause,
+                        tool: call.map(|call| call.tool.clone()),
+                        at: commit.now,
+                    });
+                }
                 Event::AttemptFailed { code, fallback: Some(fallback), .. } => observed.falls_back(code, fallback),
+                Event::CallRetried { call, retry, .. } => observed.call_retried(*call, self.call(commit, *call), *retry),
                 Event::Reported { call, status, .. } => self.reported(&observed, commit, *call, *status),
                 Event::Ended { .. } => observed.ended(&commit.state, commit.now),
                 Event::Accepted { .. }
@@ -49,6 +61,7 @@ impl Worker {
                 | Event::Parked { .. }
                 | Event::Unparked
                 | Event::Ignored { .. }
+                | Event::Steered { .. }
                 | Event::BudgetBreached { .. } => {}
             }
         }
@@ -140,6 +153,7 @@ impl Observed<'_> {
         let id = InterruptId { run: self.run, number: interrupt.number };
         let reason = match interrupt.cause {
             Cause::Approval => "a rule demands approval of a call",
+            Cause::Question => "the model asks a person",
             Cause::UnknownOutcome => "the outcome of a call is unknown, and it must not run twice",
             Cause::Budget => "continuing would exceed a budget of the run",
             Cause::OwnersLost => "the servers of the run were lost one after the other",
@@ -153,6 +167,12 @@ impl Observed<'_> {
     fn falls_back(&self, code: &FailureCode, fallback: &str) {
         let code = code.as_str();
         log_run!(warn, self, code, fallback, "the model is unavailable; the next attempt asks its fallback");
+    }
+
+    fn call_retried(&self, number: CallNumber, call: Option<&OpenCall>, retry: u32) {
+        let key = CallKey { run: self.run, call: number };
+        let tool = call.map(|call| call.tool.as_str());
+        log_run!(warn, self, call = %key, tool, retry, "a tool reported a failure; the call is repeated after a pause");
     }
 
     fn call_failed(&self, call: &OpenCall, status: TaskStatus, failure: &CallFailure<'_>) {

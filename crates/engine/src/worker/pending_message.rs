@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use windlass_kernel::{
-    Decision, Failure, FailureCause, FailureCode, Input, ItemId, ItemKind, NewItem, Phase, Progress, Report, ReportCause, RunId, Spent,
-    StreamedText, TaskStatus, Tenant, Timestamp, parameters::Parameters,
+    Decision, Failure, FailureCause, FailureCode, Input, ItemId, ItemKind, NewItem, OpenCall, Phase, Progress, Report, ReportCause, RunId,
+    Spent, StreamedText, TaskStatus, Tenant, Timestamp, check_steering, parameters::Parameters,
 };
 use windlass_ports::{KeptAnswer, MessageId, MessageKind, ModelError, NewMessage, RequestKey, Retry};
 
@@ -15,7 +15,8 @@ use crate::{
     engine::Inner,
     failover::ModelChoice,
     mailbox::result_content,
-    worker_message::{ChildStarted, EffectError, ModelDone, Reasoned, Refused, ToolDone, WorkerMessage},
+    steering::steering_message,
+    worker_message::{ChildStarted, EffectError, ModelDone, Reasoned, Refused, Steering, ToolDone, WorkerMessage},
 };
 
 /// A message that waits to be part of a commit, and its progress.
@@ -33,6 +34,8 @@ pub(super) enum Reply {
     Committed(Option<MessageId>),
     /// The report was recorded outside the active run's commit, now or before.
     Reported(Reported),
+    /// The instruction was stored for the owner of the run, in this inbox row.
+    Recorded(MessageId),
     /// The same request was answered before, under its key.
     Answered(KeptAnswer),
     /// The run had ended before, or was ended while it was queued.
@@ -71,6 +74,7 @@ impl PendingMessage {
                 WorkerMessage::CheckStore
                 | WorkerMessage::Enqueue(..)
                 | WorkerMessage::Report(..)
+                | WorkerMessage::Steer(..)
                 | WorkerMessage::AnswerInterrupt(..)
                 | WorkerMessage::Heartbeat(..)
                 | WorkerMessage::Reasoned(_)
@@ -92,6 +96,7 @@ impl PendingMessage {
                 | WorkerMessage::Enqueue(..)
                 | WorkerMessage::Report(..)
                 | WorkerMessage::Stop(..)
+                | WorkerMessage::Steer(..)
                 | WorkerMessage::AnswerInterrupt(..)
                 | WorkerMessage::Heartbeat(..)
                 | WorkerMessage::Reasoned(_),
@@ -110,6 +115,7 @@ impl PendingMessage {
         match self.message.as_ref()? {
             WorkerMessage::Report(result, _) => result.key.as_ref(),
             WorkerMessage::Stop(stop, _) => stop.key.as_ref(),
+            WorkerMessage::Steer(steering, _) => steering.key.as_ref(),
             WorkerMessage::AnswerInterrupt(answer, _) => answer.key.as_ref(),
             WorkerMessage::CheckStore
             | WorkerMessage::Enqueue(..)
@@ -166,6 +172,7 @@ impl PendingMessage {
             WorkerMessage::ChildStarted(started) => drafting.child_started(started),
             WorkerMessage::Report(result, _) => drafting.report(result),
             WorkerMessage::Stop(stop, _) => drafting.stop(stop),
+            WorkerMessage::Steer(steering, _) => drafting.steer(steering),
             WorkerMessage::AnswerInterrupt(answer, _) => drafting.answer_interrupt(answer),
             WorkerMessage::Heartbeat(run, events) => drafting.heartbeat(*run, *events),
             WorkerMessage::CheckStore | WorkerMessage::Enqueue(..) => false,
@@ -186,7 +193,7 @@ impl PendingMessage {
                         kept.message.map(|message| Reported { message, is_duplicate: false }).ok_or(EngineError::Internal)
                     }
                     Reply::Refused(error) => Err(error),
-                    Reply::Committed(None) | Reply::Stopped(_) => Err(EngineError::Internal),
+                    Reply::Committed(None) | Reply::Stopped(_) | Reply::Recorded(_) => Err(EngineError::Internal),
                 });
             }
             Some(WorkerMessage::Stop(_, answer)) => {
@@ -194,7 +201,15 @@ impl PendingMessage {
                     Reply::Committed(_) | Reply::Answered(_) => Ok(Stopped::Now),
                     Reply::Stopped(stopped) => Ok(stopped),
                     Reply::Refused(error) => Err(error),
-                    Reply::Reported(_) => Err(EngineError::Internal),
+                    Reply::Reported(_) | Reply::Recorded(_) => Err(EngineError::Internal),
+                });
+            }
+            Some(WorkerMessage::Steer(_, answer)) => {
+                let _ = answer.send(match reply {
+                    Reply::Committed(Some(message)) | Reply::Recorded(message) => Ok(message),
+                    Reply::Answered(kept) => kept.message.ok_or(EngineError::Internal),
+                    Reply::Refused(error) => Err(error),
+                    Reply::Committed(None) | Reply::Reported(_) | Reply::Stopped(_) => Err(EngineError::Internal),
                 });
             }
             Some(WorkerMessage::AnswerInterrupt(_, answer)) => {
@@ -202,7 +217,7 @@ impl PendingMessage {
                     Reply::Committed(_) => self.answered.ok_or(EngineError::Internal),
                     Reply::Answered(_) => Ok(Answered { number: None, remaining: 0 }),
                     Reply::Refused(error) => Err(error),
-                    Reply::Reported(_) | Reply::Stopped(_) => Err(EngineError::Internal),
+                    Reply::Reported(_) | Reply::Recorded(_) | Reply::Stopped(_) => Err(EngineError::Internal),
                 });
             }
             Some(WorkerMessage::Reasoned(reasoned)) => drop(reasoned.done.send(())),
@@ -315,7 +330,7 @@ impl Drafting<'_> {
     }
 
     fn tool(&mut self, done: &ToolDone) -> bool {
-        let is_open = self.draft.run.call(done.call).is_some_and(|call| self.draft.run.is_free(call));
+        let is_open = self.draft.run.call(done.call).is_some_and(|call| self.draft.run.is_free(call) && call.not_before.is_none());
         if done.run != self.run || !is_open {
             return false;
         }
@@ -324,23 +339,24 @@ impl Drafting<'_> {
             Err(EffectError::NotStarted | EffectError::ReplayMismatch) => false,
             Err(EffectError::Failed(why)) => {
                 let content = windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "tool_failed", why);
-                self.take_result(done.call, TaskStatus::Failed, content, None, None)
+                self.take_result(done.call, (ReportCause::Tool, TaskStatus::Failed), content, None, None)
             }
             Ok(report) if report.result.len() > self.inner.settings.item_bytes_max => {
                 let reason = format!("the result has {} bytes, {} are allowed", report.result.len(), self.inner.settings.item_bytes_max);
                 let content = windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "result_too_large", &reason);
-                self.take_result(done.call, TaskStatus::Failed, content, None, None)
+                self.take_result(done.call, (ReportCause::Server, TaskStatus::Failed), content, None, None)
             }
             Ok(report) => match serde_json::from_slice(&report.result) {
                 Ok(raw) => {
                     let content = windlass_kernel::content::result(done.call, report.status, raw);
                     let after = self.inner.reader.wished_after(raw).or(report.after);
-                    self.take_result(done.call, report.status, content, after, None)
+                    let cause = if report.failure.is_some() { ReportCause::Server } else { ReportCause::Tool };
+                    self.take_result(done.call, (cause, report.status), content, after, None)
                 }
                 Err(_) => {
                     let content =
                         windlass_kernel::content::refusal(done.call, TaskStatus::Failed, "bad_result", "the tool's result was not JSON");
-                    self.take_result(done.call, TaskStatus::Failed, content, None, None)
+                    self.take_result(done.call, (ReportCause::Server, TaskStatus::Failed), content, None, None)
                 }
             },
         }
@@ -358,19 +374,20 @@ impl Drafting<'_> {
             Err(EffectError::NotStarted | EffectError::ReplayMismatch) => false,
             Err(EffectError::Failed(Refused { code, message })) => {
                 let content = windlass_kernel::content::refusal(started.call, TaskStatus::Failed, code, message);
-                self.take_result(started.call, TaskStatus::Failed, content, None, None)
+                self.take_result(started.call, (ReportCause::Tool, TaskStatus::Failed), content, None, None)
             }
         }
     }
 
     fn report(&mut self, result: &ToolResult) -> bool {
-        let is_awaited = self.draft.run.call(result.call).is_some_and(|call| !call.is_received());
+        let takes = |call: &OpenCall| !call.is_received() && call.not_before.is_none() && call.retry == result.retry;
+        let is_awaited = self.draft.run.call(result.call).is_some_and(takes);
         if result.run != self.run || !is_awaited {
             return false;
         }
         match result_content(result) {
             Ok(content) => {
-                let taken = self.take_result(result.call, result.status, content, result.after, result.source.clone());
+                let taken = self.take_result(result.call, (ReportCause::Tool, result.status), content, result.after, result.source.clone());
                 if let Some(message) = self.draft.messages.last_mut() {
                     message.key = result.key.clone();
                 }
@@ -384,16 +401,18 @@ impl Drafting<'_> {
     fn take_result(
         &mut self,
         call: windlass_kernel::CallNumber,
-        status: TaskStatus,
+        (cause, status): (ReportCause, TaskStatus),
         content: bytes::Bytes,
         after: Option<windlass_kernel::AfterExecution>,
         source: Option<String>,
     ) -> bool {
         let item = ItemId(self.inner.ids.fresh());
+        let retry = self.draft.run.call(call).map_or(0, |open| open.retry);
         self.draft.items.push(NewItem::own(item, ItemKind::Result, content));
         self.message(NewMessage {
             kind: MessageKind::ToolResult,
             call: Some(call),
+            retry,
             item: Some(item),
             outcome: Some(status),
             after,
@@ -401,7 +420,7 @@ impl Drafting<'_> {
             reason: None,
             key: None,
         });
-        self.step(Input::Reported(Report { call, cause: ReportCause::Tool, status, item, after, below: None }))
+        self.step(Input::Reported(Report { call, retry, cause, status, item, after, below: None }))
     }
 
     fn stop(&mut self, stop: &Stop) -> bool {
@@ -413,6 +432,16 @@ impl Drafting<'_> {
         self.step(Input::Stopped { reason: stop.reason.clone(), streamed: self.streamed.clone() })
     }
 
+    /// Stores an instruction as an item and an inbox row, and gives it to the run in the same commit.
+    fn steer(&mut self, steering: &Steering) -> bool {
+        if steering.run != self.run || check_steering(&self.draft.run, self.manifest).is_err() {
+            return false;
+        }
+        self.draft.items.push(steering.item.clone());
+        self.message(steering_message(steering));
+        self.step(Input::Steered(steering.item.id))
+    }
+
     fn answer_interrupt(&mut self, answer: &AnswerInterrupt) -> bool {
         if answer.run != self.run {
             return false;
@@ -422,11 +451,8 @@ impl Drafting<'_> {
         let mut item = None;
         let decision = match (&answer.action, call) {
             (AnswerAction::Record { status, result }, Some(call)) => {
-                let Ok(raw) = serde_json::from_slice(result) else { return false };
-                let id = ItemId(self.inner.ids.fresh());
+                let Some(id) = self.given_result(call, *status, result) else { return false };
                 item = Some(id);
-                let content = windlass_kernel::content::result(call, *status, raw);
-                self.draft.items.push(NewItem::own(id, ItemKind::Result, content));
                 Decision::Record { status: *status, item: id }
             }
             (AnswerAction::Edit { call: content }, Some(_)) => {
@@ -435,7 +461,12 @@ impl Drafting<'_> {
                 self.draft.items.push(NewItem::own(id, ItemKind::Call, content.clone()));
                 Decision::Edit { item: id }
             }
-            (AnswerAction::Record { .. } | AnswerAction::Edit { .. }, None) => return false,
+            (AnswerAction::Answer { answer }, Some(call)) => {
+                let Some(id) = self.given_result(call, TaskStatus::Success, answer) else { return false };
+                item = Some(id);
+                Decision::Answer { item: id }
+            }
+            (AnswerAction::Record { .. } | AnswerAction::Edit { .. } | AnswerAction::Answer { .. }, None) => return false,
             (AnswerAction::Approve, _) => Decision::Approve,
             (AnswerAction::Reject { comment }, _) => Decision::Reject { comment: comment.clone() },
             (AnswerAction::Release, _) => Decision::Release,
@@ -451,11 +482,30 @@ impl Drafting<'_> {
         // A call may get several decisions, so the row of a decision does not carry the call as the row of a report does.
         let (source, key) = (answer.source.clone(), answer.key.clone());
         let by = source.as_deref().map(Arc::from);
-        self.message(NewMessage { kind: MessageKind::Answer, call: None, item, outcome: None, after: None, source, reason: None, key });
+        self.message(NewMessage {
+            kind: MessageKind::Answer,
+            call: None,
+            retry: 0,
+            item,
+            outcome: None,
+            after: None,
+            source,
+            reason: None,
+            key,
+        });
         self.answered_at = Some(self.draft.run.next_number);
         self.step(Input::Answered(windlass_kernel::Answer { interrupt, shows, by, decision }));
         self.remaining = self.draft.run.interrupt(interrupt).map_or(0, |open| open.needs.saturating_sub(open.approvals.len() as u8));
         true
+    }
+
+    /// Stores the result that a person gave a call. `None` if it is not JSON.
+    fn given_result(&mut self, call: windlass_kernel::CallNumber, status: TaskStatus, result: &[u8]) -> Option<ItemId> {
+        let raw = serde_json::from_slice(result).ok()?;
+        let id = ItemId(self.inner.ids.fresh());
+        let content = windlass_kernel::content::result(call, status, raw);
+        self.draft.items.push(NewItem::own(id, ItemKind::Result, content));
+        Some(id)
     }
 
     fn message(&mut self, message: NewMessage) {
@@ -468,6 +518,7 @@ pub(super) fn stop_message(stop: &Stop) -> NewMessage {
     NewMessage {
         kind: MessageKind::Stop,
         call: None,
+        retry: 0,
         item: None,
         outcome: None,
         after: None,

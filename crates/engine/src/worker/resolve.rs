@@ -1,7 +1,7 @@
 //! Resolving messages outside of a commit of the active run: those of other runs, and those that were answered meanwhile.
 
-use windlass_kernel::{Epoch, Input, StreamedText};
-use windlass_ports::{RunStatus, StoreError, Withdrawn};
+use windlass_kernel::{Epoch, Input, StreamedText, check_steering};
+use windlass_ports::{MessageId, RunStatus, StoreError, Withdrawn};
 
 use super::{
     Advanced, Worker, interrupt_answer,
@@ -11,7 +11,8 @@ use super::{
 use crate::{
     api::{EngineError, Stop, Stopped},
     draft::Draft,
-    worker_message::WorkerMessage,
+    steering,
+    worker_message::{Steering, WorkerMessage},
 };
 
 impl Worker {
@@ -39,6 +40,15 @@ impl Worker {
                         more = Advanced::MoreToDo;
                         continue;
                     }
+                },
+                Some(WorkerMessage::Steer(steering, _)) => match self.record_steering(steering).await {
+                    Ok(recorded) => {
+                        self.active.forget_run();
+                        more = Advanced::MoreToDo;
+                        Reply::Recorded(recorded)
+                    }
+                    Err(EngineError::Store(error)) => return Err(error),
+                    Err(error) => Reply::Refused(error),
                 },
                 Some(WorkerMessage::AnswerInterrupt(answer, _)) => {
                     let run = self.active.run().filter(|run| run.id == answer.run).map(|run| &run.state);
@@ -75,6 +85,14 @@ impl Worker {
         }
         pending.retain(|message| !message.is_resolved());
         Ok(())
+    }
+
+    /// Stores an instruction for a run that another process owns, or says why the run does not take it.
+    async fn record_steering(&self, steering: &Steering) -> Result<MessageId, EngineError> {
+        if let Some(run) = self.active.run().filter(|run| run.id == steering.run) {
+            check_steering(&run.state, &run.manifest).map_err(steering::refusal)?;
+        }
+        self.inner.record_steering(steering.clone()).await
     }
 
     /// Ends a run that is queued. Returns `None` if the run is active by now.

@@ -175,7 +175,7 @@ async fn the_tokens_of_a_tree_are_counted_at_its_root_and_shared_out() {
         ("go", _) => Turn::SayAs { upstream: "m", usage: usage(10), text: "done".into() },
         _ => Turn::SayAs { upstream: "m", usage: usage(30), text: "counted".into() },
     });
-    let budgets = Budgets { iterations: 5, calls: Some(9), tokens: Some(1_000), wall_ms: None, children: Some(2) };
+    let budgets = Budgets { iterations: 5, calls: Some(9), tokens: Some(1_000), wall_ms: None, children: Some(2), cost: None };
     let stage = stage.change_agent("a", |spec| spec.budgets = budgets);
     let (engine, a) = (stage.engine(1), agent("a"));
     let run = begin(&engine, &a, "go").await;
@@ -194,7 +194,7 @@ async fn the_tokens_of_a_tree_are_counted_at_its_root_and_shared_out() {
 #[tokio::test(start_paused = true)]
 async fn more_children_than_the_budget_are_not_started() {
     let stage = stage(asks(11, |_| say("x")));
-    let budgets = Budgets { iterations: 5, calls: None, tokens: None, wall_ms: None, children: Some(10) };
+    let budgets = Budgets { iterations: 5, calls: None, tokens: None, wall_ms: None, children: Some(10), cost: None };
     let stage = stage.change_agent("a", |spec| spec.budgets = budgets);
     let (engine, a) = (stage.engine(1), agent("a"));
     let run = begin(&engine, &a, "go").await;

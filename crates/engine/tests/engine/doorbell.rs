@@ -195,6 +195,7 @@ async fn an_agent_that_stays_due_does_not_occupy_the_only_worker() {
         message: windlass_ports::NewMessage {
             kind: windlass_ports::MessageKind::ToolResult,
             call: Some(windlass_kernel::CallNumber(7)),
+            retry: 0,
             item: Some(item),
             outcome: None,
             after: None,

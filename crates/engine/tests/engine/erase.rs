@@ -8,7 +8,8 @@ use crate::support::*;
 
 /// A run that is erased soon after its end.
 async fn unkept(engine: &Engine, task: &str) -> (AgentKey, RunId) {
-    let manifest = Manifest::plain("script", Budgets { iterations: 1, calls: None, tokens: None, wall_ms: None, children: None });
+    let manifest =
+        Manifest::plain("script", Budgets { iterations: 1, calls: None, tokens: None, wall_ms: None, children: None, cost: None });
     let text = content::encode(&content::Instruction::Text(task.to_owned()));
     let request = Respond {
         tenant: "acme".into(),

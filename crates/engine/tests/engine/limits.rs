@@ -6,7 +6,7 @@ use windlass_ports::Admission;
 
 use crate::support::*;
 
-const NO_BUDGETS: Budgets = Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None };
+const NO_BUDGETS: Budgets = Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None, cost: None };
 
 async fn ending(stage: &Stage, task: &str) -> (TaskStatus, EndReason) {
     let engine = stage.engine(1);

@@ -84,7 +84,10 @@ async fn messages_of_a_response_name_its_agent() {
         tenant: "acme".into(),
         agent,
         serial: false,
-        manifest: Manifest::plain("script", Budgets { iterations: 1, calls: None, tokens: None, wall_ms: None, children: None }),
+        manifest: Manifest::plain(
+            "script",
+            Budgets { iterations: 1, calls: None, tokens: None, wall_ms: None, children: None, cost: None },
+        ),
         input: vec![(ItemKind::Instruction, text.clone())],
         parent: None,
         conversation: None,

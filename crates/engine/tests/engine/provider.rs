@@ -240,7 +240,7 @@ async fn tokens(stage: &Stage, agent: &windlass_kernel::AgentKey, run: windlass_
 /// A call whose stream breaks off still costs tokens. The run ends by its budget, whatever attempts it has left.
 #[tokio::test(start_paused = true)]
 async fn attempts_that_break_off_use_up_the_tokens_of_the_run() {
-    let budgets = Budgets { iterations: 10, calls: None, tokens: Some(1000), wall_ms: None, children: None };
+    let budgets = Budgets { iterations: 10, calls: None, tokens: Some(1000), wall_ms: None, children: None, cost: None };
     let reported = Usage { tokens_in: 300, tokens_out: 1, ..Usage::default() };
     for (reported, attempts, usage) in [(None, 7, 0), (Some(reported), 3, 903)] {
         let stage = Stage::new(move |_| Turn::BreakOff { reported, text: "x".repeat(400) })
@@ -288,7 +288,7 @@ async fn a_model_call_that_times_out_counts() {
 /// It is unknown whether a lost owner's call was made, so it counts, and the next owners do not repeat it forever.
 #[test]
 fn tokens_lost_with_an_owner_count() {
-    let budgets = Budgets { iterations: 10, calls: None, tokens: Some(3000), wall_ms: None, children: None };
+    let budgets = Budgets { iterations: 10, calls: None, tokens: Some(3000), wall_ms: None, children: None, cost: None };
     let stage = Stage::new(|_| Turn::Hang).with_budgets("a", budgets);
     let a = agent("a");
     let first = Process::start(&stage, 1);

@@ -13,7 +13,7 @@ const HASH: RequestHash = RequestHash([1; 32]);
 
 /// Sends a create request whose client reads.
 async fn create(engine: &Engine, hash: RequestHash) -> (AgentKey, RunId, ReaderGuard) {
-    let budgets = Budgets { iterations: 5, calls: None, tokens: None, wall_ms: None, children: None };
+    let budgets = Budgets { iterations: 5, calls: None, tokens: None, wall_ms: None, children: None, cost: None };
     let mut manifest = Manifest::plain("script", budgets);
     let tool = engine.tool(&"t".into(), &WRITE.into()).expect("the stage has this tool");
     assert_eq!(tool.route, Route::InProcess);

@@ -9,6 +9,7 @@ use crate::{
     event::{EndReason, TaskStatus},
     input::{Finish, Reply, RequestedCall},
     manifest::{AfterExecution, Manifest, Route, ToolChoice},
+    question,
     run::{OpenCall, Origin, Progress, Run},
     submit::{self, SUBMIT_RESULT},
 };
@@ -103,8 +104,14 @@ fn refusal(manifest: &Manifest, call: &RequestedCall, number: u64) -> Option<Ref
         let message = format!("no more calls: {max} were allowed; answer with what you have");
         return Some(Refusal { code: "max_tool_calls", message });
     }
-    let message = || "the arguments are not a JSON object; call again with one".into();
-    (!is_object(&call.arguments)).then(|| Refusal { code: "bad_arguments", message: message() })
+    let message = match tool.route {
+        Route::Person => question::mistake(&call.arguments)?,
+        Route::InProcess | Route::External | Route::Client | Route::Child if is_object(&call.arguments) => return None,
+        Route::InProcess | Route::External | Route::Client | Route::Child => {
+            "the arguments are not a JSON object; call again with one".to_owned()
+        }
+    };
+    Some(Refusal { code: "bad_arguments", message })
 }
 
 fn is_clients(manifest: &Manifest, call: &RequestedCall) -> bool {

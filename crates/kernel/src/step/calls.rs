@@ -30,7 +30,9 @@ impl Draft<'_, '_> {
             effect: tool.effect,
             after: tool.after_execution,
             untrusted: tool.untrusted,
-            deadline: self.deadline(tool.deadline_ms),
+            deadline: if tool.route == Route::Person { Timestamp::NEVER } else { self.deadline(tool.deadline_ms) },
+            retry: 0,
+            not_before: None,
             child: None,
             progress: Progress::Open,
         }
@@ -46,7 +48,7 @@ impl Draft<'_, '_> {
     pub(super) fn with_child(&mut self, call: OpenCall) -> OpenCall {
         match call.route {
             Route::Child => OpenCall { child: Some(RunId((self.moment.fresh)().0)), ..call },
-            Route::InProcess | Route::External | Route::Client => call,
+            Route::InProcess | Route::External | Route::Client | Route::Person => call,
         }
     }
 
@@ -67,6 +69,8 @@ impl Draft<'_, '_> {
             after: AfterExecution::Suspend,
             untrusted: false,
             child: None,
+            retry: 0,
+            not_before: None,
             deadline: self.moment.now,
             progress: Progress::Open,
         }
@@ -78,6 +82,6 @@ impl Draft<'_, '_> {
         let own = now.plus_ms(tool_ms);
         // The only iteration of an action starts with its call.
         let of_first = || budget::limits(self.run(), budgets).wall_ms.map(|ms| now.plus_ms(ms));
-        budget::wall_end(self.run(), budgets).or_else(of_first).map_or(own, |end| end.min(own))
+        budget::wall_end(self.run(), budgets, now).or_else(of_first).map_or(own, |end| end.min(own))
     }
 }

@@ -42,7 +42,7 @@ impl Draft<'_, '_> {
     pub(super) fn report_to_parent(&mut self, status: TaskStatus, deliverable: &[u8]) {
         let Some(parent) = self.run().parent.clone() else { return };
         let item = self.new_item(ItemKind::Result, content::child_result(parent.call, status, deliverable));
-        let below = self.run().used();
+        let below = self.run().used(&self.manifest.budgets);
         self.made.report = Some(ChildReport { parent, status, item, below });
     }
 }

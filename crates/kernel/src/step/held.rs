@@ -4,30 +4,40 @@ use std::sync::Arc;
 
 use super::{Draft, Taken};
 use crate::{
-    budget::{self, Breach, RaisedBudget},
+    budget::{self, Breach, RaisedBudget, Spent},
     event::{EndReason, Event, IgnoreReason, TaskStatus},
-    ids::{CallNumber, ItemId},
+    ids::{CallNumber, ItemId, Timestamp},
     input::{Answer, Decision},
     interrupt::{Cause, Interrupt, OnTimeout, PassedBudget, Verdict},
+    manifest::Route,
     policy::{Delivery, Ending},
     run::{OpenCall, Phase},
 };
 
 impl Draft<'_, '_> {
-    /// Holds a call that was just made, if a rule wants a person to approve it. `shows` is the item with its arguments.
-    pub(super) fn hold_for_approval(&mut self, call: &OpenCall, shows: ItemId) {
+    /// Holds a call that was just made, if it is a question to a person or a rule wants a person to approve it. `shows` is the item with its
+    /// arguments. A rule that applies to a question gives it its deadline.
+    pub(super) fn hold_for_person(&mut self, call: &OpenCall, shows: ItemId) {
         let Some(tool) = self.manifest.tool(call.tool.as_str()) else { return };
         let tainted = self.run().tainted;
-        let Some(gate) = self.manifest.gates.iter().find(|gate| gate.applies_to(tool, tainted)) else { return };
-        let until = gate.until_ms.map(|ms| self.deadline(ms));
-        let number = self.run().next_number;
-        self.record(Event::Interrupted(Interrupt {
-            shows: Some(shows),
-            until,
-            on_timeout: gate.on_timeout,
-            needs: gate.approvers.max(1),
-            ..Interrupt::new(number, Cause::Approval, Some(call.call))
-        }));
+        let gate = self.manifest.gates.iter().find(|gate| gate.applies_to(tool, tainted));
+        let asks = tool.route == Route::Person;
+        if gate.is_none() && !asks {
+            return;
+        }
+        let until = gate.and_then(|gate| gate.until_ms).map(|ms| self.moment.now.plus_ms(ms));
+        let on_timeout = match gate.map_or(OnTimeout::Reject, |gate| gate.on_timeout) {
+            // There is no answer that could be given for a person.
+            OnTimeout::Approve if asks => OnTimeout::Reject,
+            reaction @ (OnTimeout::Approve | OnTimeout::Reject | OnTimeout::End) => reaction,
+        };
+        let (cause, needs) = match gate {
+            Some(gate) if !asks => (Cause::Approval, gate.approvers.max(1)),
+            Some(_) | None => (Cause::Question, 1),
+        };
+        let (number, at) = (self.run().next_number, Some(self.moment.now));
+        let interrupt = Interrupt { shows: Some(shows), until, on_timeout, needs, at, ..Interrupt::new(number, cause, Some(call.call)) };
+        self.record(Event::Interrupted(interrupt));
     }
 
     pub(super) fn panicked(&mut self) -> Taken {
@@ -62,6 +72,15 @@ impl Draft<'_, '_> {
                 self.resolve(&open, Verdict::Rejected, by);
                 self.give_result(call, TaskStatus::Failed, "rejected", &rejection(&comment));
             }
+            (Cause::Question, Some(call), Decision::Answer { item }) => {
+                let after = self.run().call(call).map(|call| call.after).unwrap_or_default();
+                self.resolve(&open, Verdict::Answered, by);
+                self.record(Event::Reported { call, status: TaskStatus::Success, item, after, below: None });
+            }
+            (Cause::Question, Some(call), Decision::Reject { comment }) => {
+                self.resolve(&open, Verdict::Rejected, by);
+                self.give_result(call, TaskStatus::Failed, "rejected", &refused_answer(&comment));
+            }
             (Cause::UnknownOutcome, Some(call), Decision::Record { status, item }) => {
                 let after = self.run().call(call).map(|call| call.after).unwrap_or_default();
                 self.resolve(&open, Verdict::Recorded, by);
@@ -75,7 +94,7 @@ impl Draft<'_, '_> {
             }
             (Cause::Budget, None, Decision::Raise { limit }) => self.raise(&open, limit, by)?,
             (Cause::OwnersLost | Cause::Panicked, None, Decision::Resume) => self.resolve(&open, Verdict::Resumed, by),
-            (Cause::Approval | Cause::UnknownOutcome | Cause::Budget | Cause::OwnersLost | Cause::Panicked, _, _) => {
+            (Cause::Approval | Cause::Question | Cause::UnknownOutcome | Cause::Budget | Cause::OwnersLost | Cause::Panicked, _, _) => {
                 return Err(IgnoreReason::UnfitDecision);
             }
         }
@@ -91,7 +110,8 @@ impl Draft<'_, '_> {
     pub(super) fn wait_for_budget(&mut self, breach: Breach) {
         let number = self.run().next_number;
         let budget = Some(PassedBudget { breach, at: self.moment.now });
-        self.record(Event::Interrupted(Interrupt { budget, ..Interrupt::new(number, Cause::Budget, None) }));
+        let at = Some(self.moment.now);
+        self.record(Event::Interrupted(Interrupt { budget, at, ..Interrupt::new(number, Cause::Budget, None) }));
     }
 
     fn raise(&mut self, open: &Interrupt, limit: u64, by: Option<Arc<str>>) -> Taken {
@@ -99,14 +119,21 @@ impl Draft<'_, '_> {
         if limit < passed.limit_min() {
             return Err(IgnoreReason::RaisedTooLittle);
         }
-        let waited_ms = self.moment.now.0.saturating_sub(passed.at.0).max(0).unsigned_abs();
+        let waited_ms = match self.run().waiting_since {
+            Some(_) => self.waited_ms(),
+            // The journal of an earlier version says only here since when the run waits.
+            None => self.moment.now.0.saturating_sub(passed.at.0).max(0).unsigned_abs(),
+        };
         let raised = Some(RaisedBudget { kind: passed.breach.kind, limit, waited_ms });
-        self.record(Event::Resolved { interrupt: open.number, call: None, verdict: Verdict::Raised, by, deadline: None, raised });
+        let verdict = Verdict::Raised;
+        self.record(Event::Resolved { interrupt: open.number, call: None, verdict, by, deadline: None, raised, waited_ms: 0 });
         // Another budget may be passed too. A new iteration checks all of them itself.
         let (run, budgets, now) = (self.run(), &self.manifest.budgets, self.moment.now);
         let still = match run.phase {
             Phase::Thinking { .. } => budget::before_attempt(run, budgets, now),
-            Phase::Waiting { .. } if run.waiting_count() > 0 => budget::before_calls(run, budgets, 0, budget::Wanted::default(), now),
+            Phase::Waiting { .. } if run.waiting_count() > 0 => {
+                budget::before_calls(run, budgets, Spent::default(), budget::Wanted::default(), now)
+            }
             Phase::Accepted | Phase::Waiting { .. } | Phase::Ended { .. } => None,
         };
         match still {
@@ -155,7 +182,9 @@ impl Draft<'_, '_> {
     /// Closes an interrupt, and lets the call that it held start under a new deadline. If a budget was used up meanwhile the call gets an
     /// error result instead: other calls of the iteration may be in progress, so that the run can't be held or ended here.
     fn release(&mut self, open: &Interrupt, call: CallNumber, verdict: Verdict, by: Option<Arc<str>>) {
-        if let Some(breach) = budget::before_calls(self.run(), &self.manifest.budgets, 0, budget::Wanted::default(), self.moment.now) {
+        if let Some(breach) =
+            budget::before_calls(self.run(), &self.manifest.budgets, Spent::default(), budget::Wanted::default(), self.moment.now)
+        {
             self.resolve(open, verdict, by);
             let (kind, limit) = (breach.kind.as_str(), breach.limit);
             let text = format!("the budget of {limit} {kind} was used up before this call could be started");
@@ -163,11 +192,26 @@ impl Draft<'_, '_> {
         }
         let tool = self.run().call(call).and_then(|open| self.manifest.tool(open.tool.as_str()));
         let deadline = self.deadline(tool.map_or(0, |tool| tool.deadline_ms));
-        self.record(Event::Resolved { interrupt: open.number, call: open.call, verdict, by, deadline: Some(deadline), raised: None });
+        self.close(open, verdict, by, Some(deadline));
     }
 
     fn resolve(&mut self, open: &Interrupt, verdict: Verdict, by: Option<Arc<str>>) {
-        self.record(Event::Resolved { interrupt: open.number, call: open.call, verdict, by, deadline: None, raised: None });
+        self.close(open, verdict, by, None);
+    }
+
+    /// Closes an interrupt. The call that it held may start if it gets a deadline.
+    fn close(&mut self, open: &Interrupt, verdict: Verdict, by: Option<Arc<str>>, deadline: Option<Timestamp>) {
+        let waited_ms = self.waited_ms();
+        self.record(Event::Resolved { interrupt: open.number, call: open.call, verdict, by, deadline, raised: None, waited_ms });
+    }
+
+    /// How long the run has waited for people, if only one interrupt is open and is being closed. Interrupts that are open at the same time
+    /// are one wait.
+    fn waited_ms(&self) -> u64 {
+        match self.run().interrupts.as_slice() {
+            [_only] => budget::waiting_ms(self.run(), self.moment.now),
+            _ => 0,
+        }
     }
 
     fn end_by_answer(&mut self, open: &Interrupt, by: Option<Arc<str>>, verdict: Verdict, text: &str) {
@@ -184,7 +228,13 @@ impl Draft<'_, '_> {
             (OnTimeout::Approve, Some(call)) => self.release(&open, call, Verdict::TimedOut, None),
             (OnTimeout::Reject, Some(call)) => {
                 self.resolve(&open, Verdict::TimedOut, None);
-                self.give_result(call, TaskStatus::Failed, "approval_timed_out", "no person approved this call in time; it was not made");
+                match open.cause {
+                    Cause::Question => self.give_result(call, TaskStatus::Timeout, "answer_timed_out", "no person answered in time"),
+                    Cause::Approval | Cause::UnknownOutcome | Cause::Budget | Cause::OwnersLost | Cause::Panicked => {
+                        let text = "no person approved this call in time; it was not made";
+                        self.give_result(call, TaskStatus::Failed, "approval_timed_out", text);
+                    }
+                }
             }
             (OnTimeout::End, _) | (OnTimeout::Approve | OnTimeout::Reject, None) => {
                 self.end_by_answer(&open, None, Verdict::TimedOut, "ended because no person decided in time");
@@ -192,6 +242,13 @@ impl Draft<'_, '_> {
         }
         self.resume_if_answered();
         Ok(())
+    }
+}
+
+fn refused_answer(comment: &str) -> String {
+    match comment {
+        "" => "the person did not answer".to_owned(),
+        comment => format!("the person did not answer. They say: {comment}"),
     }
 }
 

@@ -321,8 +321,8 @@ fn an_approval_starts_nothing_once_the_time_is_up() {
                 entered -> leased, lap_started(1) [call_model 1] = running
                 reply: pay -> replied(1 pay), interrupted(approval 1) +call 1 = suspended, waits for 1 without deadline
                 at 5000
-                answer approve 1 -> resolved(approved), reported(1 failed), budget_breached(wall_ms 5000 of 1000), ended(partial budget wall_ms) +result 1 budget_used_up: the budget of 1000 wall_ms was used up before this call could be started +deliverable {"text":"stopped by the budget: wall_ms would be 5000, 1000 allowed"} = idle
-                answer raise 9000 -> ignored(answer: already_ended) = idle
+                answer approve 1 -> resolved(approved until 5500) [start_tool 1] = suspended, waits for 1 until 5500
+                answer raise 9000 -> ignored(answer: not_parked) = suspended, waits for 1 until 5500
             "#]],
         ),
         (
@@ -331,8 +331,8 @@ fn an_approval_starts_nothing_once_the_time_is_up() {
                 entered -> leased, lap_started(1) [call_model 1] = running
                 reply: pay -> replied(1 pay), interrupted(approval 1) +call 1 = suspended, waits for 1 without deadline
                 at 5000
-                answer approve 1 -> resolved(approved), reported(1 failed), budget_breached(wall_ms 5000 of 1000), interrupted(budget) = suspended, waits for 0 without deadline, held by budget
-                answer raise 9000 -> resolved(raised wall_ms to 9000), lap_started(2) [call_model 2] +result 1 budget_used_up: the budget of 1000 wall_ms was used up before this call could be started = running
+                answer approve 1 -> resolved(approved until 5500) [start_tool 1] = suspended, waits for 1 until 5500
+                answer raise 9000 -> ignored(answer: not_parked) = suspended, waits for 1 until 5500
             "#]],
         ),
     ] {

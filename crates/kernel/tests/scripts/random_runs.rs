@@ -9,7 +9,7 @@ use windlass_kernel::{
 use crate::support::{
     driver::{Driver, item_id},
     script::{LeftCall, ScriptedCall, ScriptedInput},
-    setup::{Setup, gate, manifest, tool},
+    setup::{Setup, gate, manifest, retry, tool},
 };
 
 proptest! {
@@ -152,7 +152,9 @@ fn play_iteration(setup: &Setup, iteration: &Iteration, order: &[usize]) -> (Run
         let item = item_id(1_000_000 + *index as u128);
         driver.kinds.insert(item, ItemKind::Result);
         let call = CallNumber(*index as u32 + 1);
-        written.extend(driver.take(Input::Reported(Report { call, cause: ReportCause::Tool, status, item, after, below: None })).items);
+        written.extend(
+            driver.take(Input::Reported(Report { call, retry: 0, cause: ReportCause::Tool, status, item, after, below: None })).items,
+        );
     }
     (without_numbers(driver.run), driver.appended, written)
 }
@@ -191,16 +193,20 @@ fn any_tool() -> impl Strategy<Value = ToolSpec> {
     let effect = prop::sample::select(vec![EffectClass::Read, EffectClass::Idempotent, EffectClass::Write, EffectClass::Write]);
     let after = prop_oneof![5 => Just(AfterExecution::Suspend), 1 => Just(AfterExecution::Terminate)];
     let deadline = prop::sample::select(vec![0, 1, 1_000, 60_000, u64::MAX]);
-    (route, effect, after, deadline, any::<bool>()).prop_map(|(route, effect, after_execution, deadline_ms, untrusted)| ToolSpec {
-        route,
-        untrusted,
-        agent: None,
-        effect,
-        after_execution,
-        deadline_ms,
-        remote: None,
-        strict: None,
-        ..tool("unnamed")
+    let retry = prop::option::weighted(0.3, prop::sample::select(vec!["0/5ms", "1/0ms", "2/700ms"]).prop_map(retry));
+    (route, effect, after, deadline, any::<bool>(), retry).prop_map(|(route, effect, after_execution, deadline_ms, untrusted, retry)| {
+        ToolSpec {
+            route,
+            untrusted,
+            retry,
+            agent: None,
+            effect,
+            after_execution,
+            deadline_ms,
+            remote: None,
+            strict: None,
+            ..tool("unnamed")
+        }
     })
 }
 
@@ -214,6 +220,7 @@ fn any_budgets() -> impl Strategy<Value = Budgets> {
         tokens,
         wall_ms,
         children: None,
+        cost: None,
     })
 }
 
@@ -236,6 +243,7 @@ fn any_input() -> impl Strategy<Value = ScriptedInput> {
         1 => Just(ScriptedInput::Failed { code: "gone".into(), retry_ms: None, spent: Spent::default(), streamed: Some("half a".into()) }),
         1 => any_lost_tokens().prop_map(|lost| ScriptedInput::Cut { text: "half a word".into(), lost }),
         1 => Just(ScriptedInput::Quiet),
+        2 => Just(ScriptedInput::Steer),
         1 => Just(ScriptedInput::Reasoned("hm".into())),
         1 => prop::collection::vec(any_wanted(), 0..4).prop_map(|calls| ScriptedInput::Thoughtful {
             before: "hm".into(),
@@ -247,9 +255,12 @@ fn any_input() -> impl Strategy<Value = ScriptedInput> {
         2 => call().prop_map(ScriptedInput::Begun),
         2 => call().prop_map(ScriptedInput::Timeout),
         2 => call().prop_map(ScriptedInput::LeaseEnded),
+        1 => call().prop_map(ScriptedInput::Stale),
+        3 => call().prop_map(ScriptedInput::RetryDue),
         4 => (any_lost_tokens(), prop::option::of(Just("half".to_owned()))).prop_map(|(lost, streamed)| ScriptedInput::TakenOver { lost, streamed }),
         2 => Just(ScriptedInput::Panicked),
         2 => (call(), any_status()).prop_map(|(call, status)| ScriptedInput::Record { call, status }),
+        2 => call().prop_map(ScriptedInput::Say),
         2 => call().prop_map(ScriptedInput::Release),
         2 => call().prop_map(ScriptedInput::Tell),
         2 => Just(ScriptedInput::Resume),

@@ -69,12 +69,19 @@ impl Config {
             after_execution: AfterExecution::Suspend,
             deadline_ms: DEADLINE_TICKS,
             remote: None,
+            retry: None,
             strict: None,
             untrusted: false,
             agent: None,
         };
-        let budgets =
-            Budgets { iterations: ITERATIONS_MAX, calls: Some(self.tools.len() as u32), tokens: None, wall_ms: None, children: None };
+        let budgets = Budgets {
+            iterations: ITERATIONS_MAX,
+            calls: Some(self.tools.len() as u32),
+            tokens: None,
+            wall_ms: None,
+            children: None,
+            cost: None,
+        };
         Manifest { tools: self.tools.iter().enumerate().map(tool).collect(), ..Manifest::plain("checked", budgets) }
     }
 }

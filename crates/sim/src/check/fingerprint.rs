@@ -182,13 +182,16 @@ fn hash_run(run: &Run, stored: u64, mixer: &mut Mixer) {
         interrupts,
         raised: _,
         tainted: _,
+        waiting_since: _,
+        steering,
+        steered: _,
         parent: _,
         children_used: _,
         below: _,
     } = run;
     let ahead = if stored == 0 { 0 } else { next_number.wrapping_sub(stored) };
     interrupts.iter().for_each(|interrupt| hash_interrupt(interrupt, mixer));
-    (phase, iteration, calls_used, compacting, compacted_in, interrupts.len(), ahead).hash(mixer);
+    (phase, iteration, calls_used, compacting, compacted_in, interrupts.len(), steering.len(), ahead).hash(mixer);
 }
 
 /// How far `now` is ahead of `then`. Two and more are equal, because only "the same" and "the next" make a difference.

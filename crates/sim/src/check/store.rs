@@ -412,6 +412,8 @@ fn judge(seen: &mut Seen, stored: &Run, event: &Event) {
         | Event::CallParked { .. }
         | Event::Parked { .. }
         | Event::Unparked
+        | Event::Steered { .. }
+        | Event::CallRetried { .. }
         | Event::Ignored { .. } => {}
     }
 }

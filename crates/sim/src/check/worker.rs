@@ -62,7 +62,7 @@ impl Draft {
     fn report(&mut self, rules: &Rules<'_>, run: RunNo, call: CallNumber, cause: ReportCause, now: Timestamp) {
         let status = if cause == ReportCause::Deadline { TaskStatus::Timeout } else { TaskStatus::Success };
         let item = ItemId(Uuid::from_u128(1 + u128::from(run) * 1000 + u128::from(call.0) * 10));
-        self.step(rules, Input::Reported(Report { call, cause, status, item, after: None, below: None }), now);
+        self.step(rules, Input::Reported(Report { call, retry: 0, cause, status, item, after: None, below: None }), now);
     }
 }
 

@@ -108,12 +108,13 @@ fn manifest() -> Manifest {
         effect: EffectClass::Idempotent,
         after_execution: AfterExecution::Suspend,
         deadline_ms: u64::MAX,
+        retry: None,
         strict: None,
         remote: None,
         untrusted: false,
         agent: Some("helper".into()),
     };
-    let budgets = Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None };
+    let budgets = Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None, cost: None };
     Manifest { tools: vec![helper], levels: 1, ..Manifest::plain("m", budgets) }
 }
 
@@ -258,6 +259,7 @@ impl TreeState {
         inputs.extend(row.inbox.iter().map(|message| match message {
             TreeMessage::Stop => Input::Stopped { reason: String::new(), streamed: StreamedText::default() },
             TreeMessage::Result(call) => Input::Reported(Report {
+                retry: 0,
                 call: *call,
                 cause: ReportCause::Tool,
                 status: TaskStatus::Success,

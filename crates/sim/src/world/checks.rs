@@ -222,7 +222,7 @@ impl Track {
                 Cause::Panicked => return Err(("S8", format!("{run}: something panicked"))),
                 Cause::OwnersLost => world.saw(Fact::RunParked),
                 Cause::UnknownOutcome => world.saw(Fact::WriteParked),
-                Cause::Approval | Cause::Budget => {}
+                Cause::Approval | Cause::Question | Cause::Budget => {}
             },
             Event::OwnerChanged { .. } => world.saw(Fact::Takeover),
             Event::LeaseEnded { .. } => world.saw(Fact::ClaimEnded),
@@ -251,6 +251,8 @@ impl Track {
             | Event::CallReleased { .. }
             | Event::Parked { .. }
             | Event::Unparked
+            | Event::Steered { .. }
+            | Event::CallRetried { .. }
             | Event::Ignored { .. }
             | Event::Ended { .. } => {}
         }

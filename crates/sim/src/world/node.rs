@@ -226,6 +226,7 @@ fn parts(world: &Arc<World>, node: &Arc<Node>) -> Parts {
         servers: None,
         doorbell: Some(Arc::new(SimBell { world: world.clone(), node: node.clone() })),
         bells: Some(bells),
+        notifications: None,
         publisher: Some(Arc::new(SimPublisher::new(world, node))),
         clock: Arc::new(SimClock { node: node.clone() }),
         ids: Arc::new(SimIds { node: node.id, last: AtomicU64::new(0) }),
@@ -258,15 +259,23 @@ fn settings(world: &World) -> Settings {
 /// The agents. The first one has budgets that its runs can exceed.
 fn specs(world: &World) -> BTreeMap<AgentName, AgentSpec> {
     let Some(first) = world.agents.first() else { return BTreeMap::new() };
-    let budgets =
-        Budgets { iterations: world.options.iterations_max, calls: Some(5), tokens: Some(150), wall_ms: Some(45_000), children: None };
+    let budgets = Budgets {
+        iterations: world.options.iterations_max,
+        calls: Some(5),
+        tokens: Some(150),
+        wall_ms: Some(45_000),
+        children: None,
+        cost: None,
+    };
     let spec = AgentSpec {
         policy: PolicyName::Respond,
         model: None,
         instructions: None,
         tools: Vec::new(),
         budgets,
+        cost_limit: None,
         budgets_park: world.options.operator,
+        ask: false,
         serial: false,
         description: None,
         parameters: None,

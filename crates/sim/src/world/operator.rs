@@ -47,6 +47,7 @@ fn choose_answer(world: &World, state: &Run) -> Option<(AnswerTarget, AnswerActi
             _ => AnswerAction::Release,
         },
         Cause::Budget => AnswerAction::Raise { limit: open.budget.map_or(1, |passed| passed.limit_min().saturating_mul(2)) },
+        Cause::Question => AnswerAction::Answer { answer: "\"as you like\"".into() },
         Cause::Approval => match world.between(0, 4) {
             0 => AnswerAction::Reject { comment: "not now".into() },
             _ => AnswerAction::Approve,

@@ -151,6 +151,7 @@ fn result(agent: &AgentKey, run: RunId, call: CallNumber) -> ToolResult {
         agent: agent.clone(),
         run,
         call,
+        retry: 0,
         status: TaskStatus::Success,
         result: Bytes::from_static(b"\"served\""),
         after: None,
@@ -194,6 +195,7 @@ fn early(world: &World, agent: &AgentKey, run: RunId, call: CallNumber, item: It
         message: NewMessage {
             kind: MessageKind::ToolResult,
             call: Some(call),
+            retry: 0,
             item: Some(item),
             outcome: Some(TaskStatus::Success),
             after: None,

@@ -73,6 +73,7 @@ pub(super) fn services() -> BTreeMap<ToolName, ToolSpec> {
         after_execution: AfterExecution::Suspend,
         deadline_ms: DEADLINE_MS,
         remote: None,
+        retry: None,
         strict: None,
         untrusted: false,
         agent: None,

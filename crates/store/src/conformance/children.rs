@@ -197,6 +197,7 @@ pub async fn a_call_that_is_given_up_stops_its_child(store: Arc<dyn Full>) {
     let content = kit.item(ItemKind::Result, br#"{"call":1,"status":"timeout","result":null}"#);
     let report = windlass_kernel::Report {
         call: CallNumber(1),
+        retry: 0,
         cause: windlass_kernel::ReportCause::Deadline,
         status: TaskStatus::Timeout,
         item: content.id,
@@ -252,7 +253,7 @@ pub async fn a_tree_goes_on_when_one_of_its_runs_is_given_up(store: Arc<dyn Full
     let last = start(&store, &kit, &middle, (children[0], 1, grandchild)).await;
     store.quarantine(middle.clone(), children[0], "unreadable".into()).await.unwrap();
     let (call, item, outcome, after, source, reason, key) = (None, None, None, None, None, None, None);
-    let message = NewMessage { kind: MessageKind::Answer, call, item, outcome, after, source, reason, key };
+    let message = NewMessage { kind: MessageKind::Answer, call, retry: 0, item, outcome, after, source, reason, key };
     let deliverable = kit.item(ItemKind::Deliverable, br#"{"text":"given up"}"#);
     let result = kit.item_id();
     let given_up =

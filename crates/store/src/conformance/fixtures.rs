@@ -6,9 +6,10 @@ use std::sync::{
 };
 
 use windlass_kernel::{
-    AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, CallUpdate, CallerSpan, ChunkLengths, ConversationId, EffectClass,
-    Epoch, Event, Gate, Input, ItemId, ItemKind, Manifest, Moment, NewItem, Opening, Origin, ParentCall, Reply, Report, ReportCause,
-    RequestedCall, Route, Run, RunId, SpanId, TaskStatus, Tenant, Timestamp, ToolSpec, Transition, apply, content, step,
+    ASK_PERSON, AfterExecution, AgentKey, BoxId, BoxRange, Budgets, CallNumber, CallRetries, CallUpdate, CallerSpan, ChunkLengths,
+    ConversationId, EffectClass, Epoch, Event, Gate, Input, ItemId, ItemKind, Manifest, Moment, NewItem, Opening, Origin, ParentCall,
+    Reply, Report, ReportCause, RequestedCall, Route, Run, RunId, SpanId, TaskStatus, Tenant, Timestamp, ToolSpec, Transition, apply,
+    ask_person_tool, content, step,
 };
 use windlass_ports::{
     Admission, CallChange, CallClaim, CallStatus, Commit, CommitKind, Committed, ContextSize, DeltaBatch, Enqueued, Guard, Lineage, Loaded,
@@ -60,6 +61,11 @@ pub fn foreign(name: &str) -> AgentKey {
     AgentKey { tenant: "other".into(), agent: name.into() }
 }
 
+/// An external tool whose calls are repeated once after a failure.
+pub const FLAKY: &str = "flaky";
+/// The pause before that repetition.
+pub const FLAKY_PAUSE_MS: u64 = 500;
+
 /// The manifest of the tests' runs.
 pub fn manifest() -> Arc<PinnedManifest> {
     let tool = |name: &str, route, effect| ToolSpec {
@@ -71,11 +77,12 @@ pub fn manifest() -> Arc<PinnedManifest> {
         after_execution: AfterExecution::Suspend,
         deadline_ms: DEADLINE_MS,
         remote: None,
+        retry: None,
         strict: None,
         untrusted: false,
         agent: None,
     };
-    let budgets = Budgets { iterations: 1_000, calls: None, tokens: None, wall_ms: None, children: None };
+    let budgets = Budgets { iterations: 1_000, calls: None, tokens: None, wall_ms: None, children: None, cost: None };
     Arc::new(codec::pin_manifest(Manifest {
         tools: vec![
             tool(LOOKUP, Route::External, EffectClass::Read),
@@ -83,6 +90,8 @@ pub fn manifest() -> Arc<PinnedManifest> {
             tool(LOCAL, Route::InProcess, EffectClass::Read),
             tool(HANDED_BACK, Route::Client, EffectClass::Write),
             ToolSpec { deadline_ms: u64::MAX, agent: Some("helper".into()), ..tool(HELPER, Route::Child, EffectClass::Idempotent) },
+            ToolSpec { retry: Some(CallRetries { max: 1, backoff_ms: FLAKY_PAUSE_MS }), ..tool(FLAKY, Route::External, EffectClass::Read) },
+            ask_person_tool(),
         ],
         ..Manifest::plain("test", budgets)
     }))
@@ -93,7 +102,7 @@ pub fn calls(tools: &[&str]) -> Input {
     let requested = |(index, tool): (usize, &&str)| RequestedCall {
         provider_id: format!("call_{index}"),
         tool: (*tool).to_owned(),
-        arguments: "{}".to_owned(),
+        arguments: if *tool == ASK_PERSON { r#"{"question":"which?"}"# } else { "{}" }.to_owned(),
     };
     Input::Replied(Reply { calls: tools.iter().enumerate().map(requested).collect(), ..Reply::default() })
 }
@@ -119,6 +128,7 @@ pub fn delta_batch(agent: &AgentKey, run: RunId, epoch: u64, first: u32, pieces:
 pub fn report_input(message: &Message) -> Input {
     Input::Reported(Report {
         call: message.call.unwrap(),
+        retry: message.retry,
         cause: ReportCause::Tool,
         status: message.outcome.unwrap_or(TaskStatus::Success),
         item: message.item.unwrap(),
@@ -346,6 +356,7 @@ impl Kit {
             message: NewMessage {
                 kind: MessageKind::ToolResult,
                 call: Some(CallNumber(call)),
+                retry: 0,
                 item: Some(content.id),
                 outcome: Some(TaskStatus::Success),
                 after: None,
@@ -392,8 +403,8 @@ pub fn call_changes(made: &Transition) -> Vec<(CallNumber, CallChange)> {
             status: CallStatus::fresh(call.route),
             result: None,
         }),
-        CallUpdate::Moved { status, result, deadline, item } => {
-            CallChange::Moved { status: *status, result: *result, deadline: *deadline, item: *item }
+        CallUpdate::Moved { status, result, deadline, item, retry } => {
+            CallChange::Moved { status: *status, result: *result, deadline: *deadline, item: *item, retry: *retry }
         }
     };
     let numbers = made.calls.iter().map(|(call, _)| *call);

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use windlass_kernel::{
-    AgentKey, Answer, CallNumber, Cause, Decision, Event, Gate, Input, Interrupt, ItemKind, NewItem, OnTimeout, Opening, Origin,
+    ASK_PERSON, AgentKey, Answer, CallNumber, Cause, Decision, Event, Gate, Input, Interrupt, ItemKind, NewItem, OnTimeout, Opening, Origin,
     RequestedCall, RunId, StreamedText, TaskStatus, Tenant, Timestamp, Verdict, content,
 };
 use windlass_ports::{
@@ -34,8 +34,9 @@ fn answer(open: &Interrupt, by: &str, decision: Decision) -> Input {
 }
 
 /// The open interrupt of an agent's run.
+/// The open interrupt, without its time, which a row has in a column of its own.
 async fn open(kit: &Kit, agent: &AgentKey) -> Interrupt {
-    kit.load(agent).await.run.unwrap().state.interrupts[0].clone()
+    Interrupt { at: None, ..kit.load(agent).await.run.unwrap().state.interrupts[0].clone() }
 }
 
 async fn list(store: &Arc<dyn Full>, tenant: &Tenant, scan: InterruptScan) -> Vec<InterruptView> {
@@ -118,18 +119,19 @@ pub async fn an_edit_replaces_the_call_and_the_approvals(store: Arc<dyn Full>) {
     assert_eq!(claimed.iter().map(|call| call.content.clone()).collect::<Vec<_>>(), [item.content]);
 }
 
-/// How an interrupt of each kind is made: a call that waits for approval, a write whose outcome is unknown, and a run that is held.
+/// How an interrupt of each kind is made: a call that waits for approval, a question, a write whose outcome is unknown, and a run that is held.
 async fn interrupted(store: &Arc<dyn Full>, cause: Cause, agent: &AgentKey) -> (Kit, RunId) {
     let rule = Gate { until_ms: Some(10), ..Gate::default() };
     let last_id = u64::from(agent.agent.as_str().as_bytes()[0]) * 1_000;
     let kit = match cause {
         Cause::Approval => Kit::starting_at(store, last_id).gated(vec![rule]),
         Cause::Budget => Kit::starting_at(store, last_id).of_one_iteration(),
-        Cause::UnknownOutcome | Cause::OwnersLost | Cause::Panicked => Kit::starting_at(store, last_id),
+        Cause::Question | Cause::UnknownOutcome | Cause::OwnersLost | Cause::Panicked => Kit::starting_at(store, last_id),
     };
-    let run = calling(&kit, agent, &[CHARGE], START).await;
+    let tool = if cause == Cause::Question { ASK_PERSON } else { CHARGE };
+    let run = calling(&kit, agent, &[tool], START).await;
     match cause {
-        Cause::Approval => {}
+        Cause::Approval | Cause::Question => {}
         Cause::Budget => {
             kit.report(agent, run, 1, START).await;
             kit.take_report(agent, START).await;
@@ -146,6 +148,7 @@ pub async fn every_verdict_is_recorded(store: Arc<dyn Full>) {
     for (index, verdict) in Verdict::ALL.into_iter().enumerate() {
         let cause = match verdict {
             Verdict::Approved | Verdict::Rejected | Verdict::TimedOut => Cause::Approval,
+            Verdict::Answered => Cause::Question,
             Verdict::Recorded | Verdict::Released | Verdict::ReportedToModel | Verdict::Reported => Cause::UnknownOutcome,
             Verdict::Raised => Cause::Budget,
             Verdict::Resumed | Verdict::Ended | Verdict::Stopped => Cause::Panicked,
@@ -160,6 +163,7 @@ pub async fn every_verdict_is_recorded(store: Arc<dyn Full>) {
             Verdict::Approved => by_person(Decision::Approve),
             Verdict::Rejected => by_person(Decision::Reject { comment: "no".into() }),
             Verdict::Recorded => by_person(Decision::Record { status: TaskStatus::Success, item: result.id }),
+            Verdict::Answered => by_person(Decision::Answer { item: result.id }),
             Verdict::Released => by_person(Decision::Release),
             Verdict::ReportedToModel => by_person(Decision::Tell),
             Verdict::Raised => by_person(Decision::Raise { limit: 2 }),
@@ -173,7 +177,7 @@ pub async fn every_verdict_is_recorded(store: Arc<dyn Full>) {
         match input {
             Some(input) => {
                 let (guard, mut commit) = kit.prepare(&agent, input, late).await;
-                commit.items.extend(Some(result).filter(|_| verdict == Verdict::Recorded));
+                commit.items.extend(Some(result).filter(|_| matches!(verdict, Verdict::Recorded | Verdict::Answered)));
                 store.commit(guard, commit).await.unwrap();
             }
             None => {
@@ -184,7 +188,7 @@ pub async fn every_verdict_is_recorded(store: Arc<dyn Full>) {
         let row = store.interrupt(&agent.tenant, InterruptId { run, number: interrupt.number }).await.unwrap().unwrap();
         let by = is_answer.then(|| name.into());
         assert_eq!(row.closed, Some(ClosedInterrupt { verdict, by, at: late }), "{verdict:?}");
-        assert_eq!(row.interrupt, Interrupt { budget: None, ..interrupt }, "the row keeps what was asked");
+        assert_eq!(row.interrupt, Interrupt { budget: None, at: None, ..interrupt }, "the row keeps what was asked");
     }
     assert_eq!(list(&store, &agent("a").tenant, InterruptScan::default()).await, []);
 }
@@ -334,8 +338,17 @@ pub async fn tm_05_interrupts_are_erased_with_their_tenant(store: Arc<dyn Full>)
 pub async fn a_run_that_is_given_up_has_no_open_interrupts(store: Arc<dyn Full>) {
     let (kit, agent) = (gated(&store, Gate::default()), agent("a"));
     let run = calling(&kit, &agent, &[CHARGE, CHARGE], START).await;
-    let message =
-        NewMessage { kind: MessageKind::Answer, call: None, item: None, outcome: None, after: None, source: None, reason: None, key: None };
+    let message = NewMessage {
+        kind: MessageKind::Answer,
+        call: None,
+        retry: 0,
+        item: None,
+        outcome: None,
+        after: None,
+        source: None,
+        reason: None,
+        key: None,
+    };
     let deliverable = kit.item(ItemKind::Deliverable, b"{\"text\":\"given up\"}");
     store.quarantine(agent.clone(), run, "unreadable".into()).await.unwrap();
     let now = START.plus_ms(3);

@@ -23,7 +23,7 @@ async fn stop_with_key(kit: &Kit, agent: &AgentKey, key: RequestKey) -> (Guard, 
     let stopped = Input::Stopped { reason: "enough".into(), streamed: StreamedText::default() };
     let (guard, mut commit) = kit.prepare(agent, stopped, START).await;
     let (call, item, outcome, after, source, reason) = (None, None, None, None, None, None);
-    commit.messages.push(NewMessage { kind: MessageKind::Stop, call, item, outcome, after, source, reason, key: Some(key) });
+    commit.messages.push(NewMessage { kind: MessageKind::Stop, call, retry: 0, item, outcome, after, source, reason, key: Some(key) });
     (guard, commit)
 }
 

@@ -108,6 +108,8 @@ macro_rules! conformance {
             reports::reports_are_taken_in_the_order_they_came;
             reports::a_report_for_a_queued_run_waits_with_it;
             reports::a_refused_message_no_longer_waits;
+            reports::an_instruction_waits_for_the_owner_of_an_active_run;
+            reports::every_repetition_of_a_call_has_a_report_of_its_own;
             reports::a_report_of_the_owner_meets_one_from_outside;
             children::the_end_of_a_child_is_the_result_of_a_call;
             children::a_child_is_recorded_once;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{CallNumber, HeadStatus, Input, StreamedText};
-use windlass_ports::{CallStatus, Enqueued, MessageId, MessageStatus, Page, Taken};
+use windlass_kernel::{CallNumber, HeadStatus, Input, StreamedText, TaskStatus};
+use windlass_ports::{CallStatus, Enqueued, MessageId, MessageKind, MessageStatus, NewMessage, NewReport, Page, Taken};
 
 use super::{
     Full,
-    fixtures::{Kit, LOCAL, LOOKUP, START, agent, calls, final_reply, foreign, guard, report_input},
+    fixtures::{DEADLINE_MS, FLAKY, FLAKY_PAUSE_MS, Kit, LOCAL, LOOKUP, START, agent, calls, final_reply, foreign, guard, report_input},
 };
 
 const ALL: Page = Page { after: 0, limit: 1_000 };
@@ -160,4 +160,66 @@ pub async fn a_report_of_the_owner_meets_one_from_outside(store: Arc<dyn Full>) 
     assert_eq!(run.state.waiting_count(), 1);
     let stop = kit.commit(run.id, &run.state, final_reply("x"), START);
     store.commit(self::guard(&agent, &loaded), stop).await.unwrap();
+}
+
+/// Instructions are no reports of calls: several may wait. A run that is queued or has ended takes none, and nothing is written.
+pub async fn an_instruction_waits_for_the_owner_of_an_active_run(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    let instruction = |run| {
+        let report = kit.new_report(&agent, run, 1, START);
+        let message = NewMessage { kind: MessageKind::Steer, call: None, outcome: None, ..report.message };
+        NewReport { message, ..report }
+    };
+    for pending in [1, 2] {
+        assert!(matches!(store.report(instruction(run)).await.unwrap(), Taken::Recorded(_)));
+        assert_eq!(store.head(&agent).await.unwrap().unwrap().pending, pending);
+    }
+    assert!(store.due(START.plus_ms(9), 10).await.unwrap().is_empty(), "a running agent is not woken");
+    let waiting = kit.load(&agent).await.pending;
+    assert_eq!(waiting.iter().map(|message| (message.kind, message.call)).collect::<Vec<_>>(), [(MessageKind::Steer, None); 2]);
+    let item = waiting[0].item.unwrap();
+    let (guard, mut commit) = kit.prepare(&agent, Input::Steered(item), START).await;
+    commit.consumed.push(waiting[0].id);
+    assert_eq!(store.commit(guard, commit).await.unwrap().pending, 1);
+    assert_eq!(kit.load(&agent).await.run.unwrap().state.steering, [item]);
+
+    let (queued, _) = kit.begin(&agent, START).await;
+    assert_eq!(store.report(instruction(queued)).await.unwrap(), Taken::NotActive);
+    kit.advance(&agent, Input::Stopped { reason: String::new(), streamed: StreamedText::default() }, START).await;
+    let rows = store.inbox(&agent, ALL).await.unwrap();
+    assert_eq!(rows.iter().filter(|row| row.status == MessageStatus::Skipped).count(), 1, "the second instruction came too late");
+    let refused = instruction(run);
+    let item = refused.content.id;
+    assert_eq!(store.report(refused).await.unwrap(), Taken::NotActive);
+    assert_eq!(store.item(&agent.tenant, item).await.unwrap(), None);
+    assert_eq!(store.inbox(&agent, ALL).await.unwrap().len(), rows.len());
+}
+
+/// A repetition counts in the row of its call, and in the claim; its report is no duplicate of the one before.
+pub async fn every_repetition_of_a_call_has_a_report_of_its_own(store: Arc<dyn Full>) {
+    let (kit, agent) = (Kit::new(&store), agent("a"));
+    let (run, _) = kit.begin(&agent, START).await;
+    kit.advance(&agent, calls(&[FLAKY]), START).await;
+    assert_eq!(store.claim_calls(kit.claim(FLAKY, "w", 1, START)).await.unwrap()[0].retry, 0);
+    let report = |retry| {
+        let report = kit.new_report(&agent, run, 1, START);
+        NewReport { message: NewMessage { retry, outcome: Some(TaskStatus::Failed), ..report.message }, ..report }
+    };
+    let Taken::Recorded(first) = store.report(report(0)).await.unwrap() else { panic!("not recorded") };
+    kit.take_report(&agent, START).await;
+    let pause = START.plus_ms(FLAKY_PAUSE_MS);
+    assert!(store.claim_calls(kit.claim(FLAKY, "w", 1, START)).await.unwrap().is_empty(), "not during the pause");
+    assert_eq!(store.due(pause, 10).await.unwrap(), std::slice::from_ref(&agent), "the end of the pause makes the agent due");
+    assert_eq!(store.report(report(0)).await.unwrap(), Taken::Duplicate(first));
+    kit.advance(&agent, Input::RetryDue(CallNumber(1)), pause).await;
+    let again = store.claim_calls(kit.claim(FLAKY, "w", 1, pause)).await.unwrap().remove(0);
+    assert_eq!((again.retry, again.attempt, again.deadline), (1, 2, pause.plus_ms(DEADLINE_MS)));
+    let Taken::Recorded(second) = store.report(report(1)).await.unwrap() else { panic!("not recorded") };
+    assert_ne!(first, second);
+    assert_eq!(store.report(report(1)).await.unwrap(), Taken::Duplicate(second));
+    kit.take_report(&agent, pause).await;
+    let run = kit.load(&agent).await.run.unwrap();
+    assert_eq!(run.state.iteration, 2, "the second failure is the result");
+    assert_eq!(store.calls(&agent.tenant, run.id, CallNumber(1), 1).await.unwrap()[0].retry, 1);
 }

@@ -105,7 +105,7 @@ pub async fn a_quarantined_agent_continues_when_its_run_is_given_up(store: Arc<d
     let (next, _) = kit.begin(&agent, START).await;
     let give_up = |run| {
         let (call, item, outcome, after, source, reason, key) = (None, None, None, None, None, None, None);
-        let message = NewMessage { kind: MessageKind::Answer, call, item, outcome, after, source, reason, key };
+        let message = NewMessage { kind: MessageKind::Answer, call, retry: 0, item, outcome, after, source, reason, key };
         let deliverable = kit.item(ItemKind::Deliverable, b"{\"text\":\"given up\"}");
         store.abandon(
             agent.clone(),

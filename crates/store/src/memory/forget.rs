@@ -91,7 +91,7 @@ impl MemoryRows {
             self.inbox.remove(&key);
             self.pending.remove(&key);
             items.extend(message.item);
-            message.call.into_iter().for_each(|call| self.reports.remove(&(run, call, message.kind)));
+            message.call.into_iter().for_each(|call| self.reports.remove(&(run, call, message.kind, message.retry)));
         }
         for id in [row.output, row.context] {
             self.ownerless.put(id, ());

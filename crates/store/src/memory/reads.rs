@@ -83,8 +83,8 @@ impl Reads for MemoryRows {
         Ok(self.inbox.get(&(agent.clone(), message)).cloned())
     }
 
-    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind) -> Result<Option<MessageId>> {
-        Ok(self.reports.get(&(run, call, kind)).copied())
+    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind, retry: u32) -> Result<Option<MessageId>> {
+        Ok(self.reports.get(&(run, call, kind, retry)).copied())
     }
 
     fn last_message(&self, agent: &AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber>) -> Result<Option<MessageId>> {

@@ -36,7 +36,7 @@ pub(super) struct MemoryRows {
     pub(super) deltas: Table<(RunId, u32), DeltaRow>,
     pub(super) inbox: Table<(AgentKey, MessageId), MessageRow>,
     pub(super) pending: Table<(AgentKey, MessageId), ()>,
-    pub(super) reports: Table<(RunId, CallNumber, MessageKind), MessageId>,
+    pub(super) reports: Table<(RunId, CallNumber, MessageKind, u32), MessageId>,
     pub(super) calls: Table<(RunId, CallNumber), CallRow>,
     pub(super) waiting: Table<Place, ()>,
     pub(super) claimed: Table<(RunId, CallNumber), Timestamp>,
@@ -357,7 +357,7 @@ impl Rows for MemoryRows {
     fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Result<Option<MessageId>> {
         let id = MessageId(self.last_message + 1);
         if let (Some(run), Some(call), true) = (row.run, row.call, is_report(row.kind))
-            && !self.reports.insert((run, call, row.kind), id)
+            && !self.reports.insert((run, call, row.kind, row.retry), id)
         {
             return Ok(None);
         }

@@ -271,6 +271,7 @@ impl Columns {
             created_at: self.time()?,
             processed_at: self.maybe_time()?,
             below: self.maybe_text()?.and_then(|text| codec::decode_below(&text)),
+            retry: self.small()?,
         };
         Ok((id, row))
     }
@@ -298,6 +299,7 @@ impl Columns {
             lease_until: self.maybe_time()?,
             attempt: self.small()?,
             claim_key: self.maybe_text()?,
+            retry: self.small()?,
         })
     }
 
@@ -352,7 +354,7 @@ impl Columns {
         let approvals = unpack_names(self.get()?)?;
         let (verdict, by, at) = (self.maybe_variant(Verdict::parse)?, self.maybe_text()?, self.maybe_time()?);
         let closed = verdict.zip(at).map(|(verdict, at)| ClosedInterrupt { verdict, by: by.map(Into::into), at });
-        let interrupt = Interrupt { number, cause, call, shows, until, on_timeout, needs, approvals, budget: None };
+        let interrupt = Interrupt { number, cause, call, shows, until, on_timeout, needs, approvals, budget: None, at: None };
         Ok(InterruptView { run, agent, agent_name, interrupt, created_at, closed })
     }
 

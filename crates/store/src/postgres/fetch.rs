@@ -214,9 +214,10 @@ async fn messages(session: &Session, kind: Vec<Question>) -> Answered {
 
 async fn reports(session: &Session, kind: Vec<Question>) -> Answered {
     let runs = column!(kind, Question::Report(run, ..) => run.as_bytes().as_slice());
-    let calls = column!(kind, Question::Report(_, call, _) => i64::from(call.0));
-    let kinds = column!(kind, Question::Report(.., kind) => kind.as_str());
-    let found = keyed(session, &session.statements.reports, &[&runs, &calls, &kinds], kind.len(), Columns::count).await?;
+    let calls = column!(kind, Question::Report(_, call, ..) => i64::from(call.0));
+    let kinds = column!(kind, Question::Report(_, _, kind, _) => kind.as_str());
+    let retries = column!(kind, Question::Report(.., retry) => i64::from(*retry));
+    let found = keyed(session, &session.statements.reports, &[&runs, &calls, &kinds, &retries], kind.len(), Columns::count).await?;
     first(kind, found, |number| Answer::Number(number.map(MessageId)))
 }
 

@@ -74,6 +74,7 @@ impl Writes<'_> {
             self.new_messages(),
             self.new_calls(),
             self.moved_calls(),
+            self.retries(),
         ];
         let mut sent: Vec<Sent<'_>> = self.dropping();
         sent.extend([
@@ -324,6 +325,15 @@ impl Writes<'_> {
                 column(&rows, |(.., row)| row.processed_at.map(|at| at.0)),
             ],
         )
+    }
+
+    /// The numbers of repetitions of the new messages, and then of the calls that move.
+    fn retries(&self) -> Part<'_> {
+        let messages: Vec<i64> =
+            self.all(|write_set| write_set.messages.values().filter_map(|write| write.inserted().map(|(_, row)| i64::from(row.retry))));
+        let calls: Vec<Option<i64>> =
+            self.all(|write_set| write_set.calls.values().filter_map(|write| write.moved().map(|moved| moved.retry.map(i64::from))));
+        Part::of(&messages, [column(&messages, |retry| retry), column(&calls, |retry| retry)])
     }
 
     fn changed_messages(&self) -> Part<'_> {

@@ -109,7 +109,9 @@ impl Wants {
     fn of_report(report: &NewReport) -> Self {
         let mut wants = Wants::of_agent(&report.agent).with_items(std::slice::from_ref(&report.content));
         wants.questions.push(Question::RunBrief(report.run));
-        wants.questions.extend(report.message.call.map(|call| Question::Report(report.run, call, report.message.kind)));
+        wants
+            .questions
+            .extend(report.message.call.map(|call| Question::Report(report.run, call, report.message.kind, report.message.retry)));
         wants.numbers = 1;
         wants
     }
@@ -158,7 +160,7 @@ impl Wants {
         wants.numbers += commit.messages.len() + commit.stops.len() + usize::from(commit.report.is_some());
         if let Some(report) = &commit.report {
             wants.agents.push(parent_head(&agent.tenant, &report.parent));
-            wants.questions.push(Question::Report(report.parent.run, report.parent.call, MessageKind::ToolResult));
+            wants.questions.push(Question::Report(report.parent.run, report.parent.call, MessageKind::ToolResult, 0));
         }
         wants.agents.extend(commit.stops.iter().map(|child| child_head(&agent.tenant, *child)));
         wants
@@ -173,7 +175,7 @@ pub(super) fn pin(tenant: &Tenant, hash: &[u8; 32]) -> i64 {
 
 /// The questions whether the messages of a commit are stored already.
 fn reports(run: RunId, commit: &Commit) -> impl Iterator<Item = Question> {
-    commit.messages.iter().filter_map(move |message| Some(Question::Report(run, message.call?, message.kind)))
+    commit.messages.iter().filter_map(move |message| Some(Question::Report(run, message.call?, message.kind, message.retry)))
 }
 
 /// One request of a group. It can be applied repeatedly, and is until all its questions are answered.

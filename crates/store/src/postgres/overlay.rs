@@ -169,10 +169,10 @@ impl Reads for TransactionOverlay<'_> {
         }
     }
 
-    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind) -> Result<Option<MessageId>> {
-        match self.write_set.last_inserted(|_, row| row.run == Some(run) && row.call == Some(call) && row.kind == kind) {
+    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind, retry: u32) -> Result<Option<MessageId>> {
+        match self.write_set.last_inserted(|_, row| (row.run, row.call, row.kind, row.retry) == (Some(run), Some(call), kind, retry)) {
             Some(written) => Ok(Some(written)),
-            None => self.ask(Question::Report(run, call, kind))?.number(),
+            None => self.ask(Question::Report(run, call, kind, retry))?.number(),
         }
     }
 

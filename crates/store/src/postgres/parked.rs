@@ -65,7 +65,7 @@ async fn store(transaction: &Transaction<'_>, run: &[u8], state: &Run) -> Result
                FROM runs r JOIN stretches s ON s.run = r.run
                WHERE r.run = $1 AND s.first = (SELECT max(b.first) FROM stretches b WHERE b.run = $1 AND b.first <= $2)";
     for interrupt in &state.interrupts {
-        let Interrupt { number, cause, call, shows, until, on_timeout, needs, approvals, budget: _ } = interrupt;
+        let Interrupt { number, cause, call, shows, until, on_timeout, needs, approvals, budget: _, at: _ } = interrupt;
         let (number, call, needs) = (int(*number), call.map(|call| i64::from(call.0)), i64::from(*needs));
         let (shows, until) = (shows.as_ref().map(|item| item.as_bytes().as_slice()), until.map(|at| at.0));
         let (cause, reaction, approvals) = (cause.as_str(), on_timeout.as_str(), pack_names(approvals));

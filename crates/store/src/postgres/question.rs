@@ -29,7 +29,7 @@ pub(super) enum Question {
     Journal { run: RunId, from: u64, limit: usize },
     Deltas(RunId),
     Message(AgentKey, MessageId),
-    Report(RunId, CallNumber, MessageKind),
+    Report(RunId, CallNumber, MessageKind, u32),
     LastMessage { agent: AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber> },
     Pending(AgentKey),
     Inbox { agent: AgentKey, after: u64, limit: usize },

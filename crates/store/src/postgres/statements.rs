@@ -43,14 +43,14 @@ macro_rules! run_columns {
 macro_rules! message_columns {
     () => {
         "m.n, m.kind, m.status, m.run, m.epoch, m.call, m.item, m.outcome, m.after_execution, m.source, m.reason, m.created_at,
-         m.processed_at, m.below"
+         m.processed_at, m.below, m.retry"
     };
 }
 
 macro_rules! call_columns {
     () => {
         "c.tenant, c.agent, c.run, c.call, c.iteration, c.tool, c.route, c.effect, c.status, c.created_at, c.deadline, c.item, c.result,
-         c.worker, c.lease_until, c.attempt, c.claim_key"
+         c.worker, c.lease_until, c.attempt, c.claim_key, c.retry"
     };
 }
 
@@ -85,6 +85,9 @@ macro_rules! by {
     };
     ($a:literal, $b:literal, $c:literal) => {
         concat!("unnest($1::", $a, "[], $2::", $b, "[], $3::", $c, "[]) WITH ORDINALITY AS q(a, b, c, i)")
+    };
+    ($a:literal, $b:literal, $c:literal, $d:literal) => {
+        concat!("unnest($1::", $a, "[], $2::", $b, "[], $3::", $c, "[], $4::", $d, "[]) WITH ORDINALITY AS q(a, b, c, d, i)")
     };
 }
 
@@ -143,8 +146,8 @@ statements! {
                 FROM unnest($1::text[]) WITH ORDINALITY AS q(a, i)";
     messages: each!(by!("text", "text", "bigint"), concat!("SELECT ", message_columns!(),
         " FROM inbox m WHERE m.n = q.c AND m.tenant = q.a AND m.agent = q.b LIMIT 1"));
-    reports: each!(by!("bytea", "bigint", "text"),
-        "SELECT m.n FROM inbox m WHERE m.run = q.a AND m.call = q.b AND m.kind = q.c LIMIT 1");
+    reports: each!(by!("bytea", "bigint", "text", "bigint"),
+        "SELECT m.n FROM inbox m WHERE m.run = q.a AND m.call = q.b AND m.kind = q.c AND m.retry = q.d LIMIT 1");
     pending: each!(by!("text", "text"), concat!("SELECT ", message_columns!(),
         " FROM inbox m WHERE m.tenant = q.a AND m.agent = q.b AND m.status = 'pending' OFFSET 0"));
     call: each!(by!("bytea", "bigint"), concat!("SELECT ", call_columns!(), " FROM calls c WHERE c.run = q.a AND c.call = q.b LIMIT 1"));
@@ -301,10 +304,10 @@ statements! {
         placed AS (INSERT INTO box_rows (box, position, item)
             SELECT unnest($29::bytea[]), unnest($30::bigint[]), unnest($31::bytea[])),
         sent AS (INSERT INTO inbox (n, tenant, agent, kind, status, run, epoch, call, item, outcome, after_execution, source,
-            reason, created_at, processed_at)
+            reason, created_at, processed_at, retry)
             SELECT unnest($32::bigint[]), unnest($33::text[]), unnest($34::text[]), unnest($35::text[]), unnest($36::text[]),
                 unnest($37::bytea[]), unnest($38::bigint[]), unnest($39::bigint[]), unnest($40::bytea[]), unnest($41::text[]),
-                unnest($42::text[]), unnest($43::text[]), unnest($44::text[]), unnest($45::bigint[]), unnest($46::bigint[])),
+                unnest($42::text[]), unnest($43::text[]), unnest($44::text[]), unnest($45::bigint[]), unnest($46::bigint[]), unnest($70::bigint[])),
         called AS (INSERT INTO calls (tenant, agent, run, call, iteration, tool, route, effect, status, created_at, deadline, item,
             result, worker, lease_until, attempt, claim_key)
             SELECT unnest($47::text[]), unnest($48::text[]), unnest($49::bytea[]), unnest($50::bigint[]), unnest($51::bigint[]),
@@ -314,9 +317,10 @@ statements! {
         moved AS (UPDATE calls c SET status = q.status, result = coalesce(q.result, c.result),
                 deadline = coalesce(q.deadline, c.deadline), item = coalesce(q.item, c.item), lease_until = NULL, claim_key = NULL,
                 worker = CASE WHEN q.status = 'waiting' THEN NULL ELSE c.worker END,
-                attempt = c.attempt + (q.status = 'started')::int
+                attempt = c.attempt + (q.status = 'started')::int, retry = coalesce(q.retry, c.retry)
             FROM (SELECT unnest($64::bytea[]) AS run, unnest($65::bigint[]) AS call, unnest($66::text[]) AS status,
-                unnest($67::bytea[]) AS result, unnest($68::bigint[]) AS deadline, unnest($69::bytea[]) AS item) AS q
+                unnest($67::bytea[]) AS result, unnest($68::bigint[]) AS deadline, unnest($69::bytea[]) AS item,
+                unnest($71::bigint[]) AS retry) AS q
             CROSS JOIN LATERAL (SELECT t.ctid FROM calls t WHERE t.run = q.run AND t.call = q.call LIMIT 1) AS found
             WHERE c.ctid = found.ctid RETURNING 1)
         SELECT 1 / ((SELECT count(*) FROM moved) = cardinality($64::bytea[]))::int");

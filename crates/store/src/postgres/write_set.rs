@@ -204,8 +204,8 @@ impl WriteSet {
         if let Question::RunBrief(run) = question {
             return self.new_runs.contains_key(run);
         }
-        let Question::Report(run, call, kind) = question else { return false };
-        self.last_inserted(|_, row| row.run == Some(*run) && row.call == Some(*call) && row.kind == *kind).is_some()
+        let Question::Report(run, call, kind, retry) = question else { return false };
+        self.last_inserted(|_, row| (row.run, row.call, row.kind, row.retry) == (Some(*run), Some(*call), *kind, *retry)).is_some()
     }
 
     fn inserted_count(&self) -> usize {
@@ -327,7 +327,7 @@ impl Rows for TransactionOverlay<'_> {
 
     fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Result<Option<MessageId>> {
         if let (Some(run), Some(call)) = (row.run, row.call)
-            && self.report(run, call, row.kind)?.is_some()
+            && self.report(run, call, row.kind, row.retry)?.is_some()
         {
             return Ok(None);
         }

@@ -38,6 +38,8 @@ pub struct CallRow {
     pub attempt: u32,
     /// The hash of the key of the claim that holds it.
     pub claim_key: Option<String>,
+    /// How often it was repeated after a reported failure.
+    pub retry: u32,
 }
 
 impl CallRow {
@@ -48,6 +50,7 @@ impl CallRow {
         self.result = moved.result.or(self.result);
         self.deadline = moved.deadline.unwrap_or(self.deadline);
         self.item = moved.item.unwrap_or(self.item);
+        self.retry = moved.retry.unwrap_or(self.retry);
         self.lease_until = None;
         self.claim_key = None;
         if moved.status == CallStatus::Started {
@@ -70,6 +73,8 @@ pub struct CallMove {
     pub deadline: Option<Timestamp>,
     /// The item with other arguments, if a person changed them.
     pub item: Option<ItemId>,
+    /// The number of the repetition that comes next, if the call is repeated.
+    pub retry: Option<u32>,
 }
 
 impl CallMove {
@@ -80,6 +85,7 @@ impl CallMove {
             result: later.result.or(self.result),
             deadline: later.deadline.or(self.deadline),
             item: later.item.or(self.item),
+            retry: later.retry.or(self.retry),
         }
     }
 }

@@ -50,6 +50,7 @@ fn interrupt(row: &Row<'_>) -> rusqlite::Result<InterruptView> {
         needs: row.get(11)?,
         approvals,
         budget: None,
+        at: None,
     };
     Ok(InterruptView {
         run: id(row, 2, RunId::from_slice)?,

@@ -72,7 +72,7 @@ fn store(connection: &Connection, (tenant, agent, run): (&str, &str, &[u8]), sta
                FROM runs AS r JOIN stretches AS s ON s.run = r.run
                WHERE r.run = ?1 AND s.first = (SELECT max(first) FROM stretches WHERE run = ?1 AND first <= ?2)";
     for interrupt in &state.interrupts {
-        let Interrupt { number, cause, call, shows, until, on_timeout, needs, approvals, budget: _ } = interrupt;
+        let Interrupt { number, cause, call, shows, until, on_timeout, needs, approvals, budget: _, at: _ } = interrupt;
         let (call, shows, until) = (call.map(|call| call.0), shows.map(|item| *item.as_bytes()), until.map(|at| at.0));
         let (cause, reaction, approvals) = (cause.as_str(), on_timeout.as_str(), pack_names(approvals));
         connection.prepare_cached(sql)?.execute(params![run, int(*number), cause, call, shows, until, reaction, needs, approvals])?;

@@ -44,14 +44,14 @@ pub(super) use {brief_columns, run_columns};
 macro_rules! message_columns {
     () => {
         "i.n, i.kind, i.status, i.run, i.epoch, i.call, i.item, i.outcome, i.after_execution, i.source, i.reason, i.created_at, i.processed_at,
-         i.below"
+         i.below, i.retry"
     };
 }
 
 macro_rules! call_columns {
     () => {
         "c.tenant, c.agent, c.run, c.call, c.iteration, c.tool, c.route, c.effect, c.status, c.created_at, c.deadline, c.item, c.result,
-         c.worker, c.lease_until, c.attempt, c.claim_key"
+         c.worker, c.lease_until, c.attempt, c.claim_key, c.retry"
     };
 }
 
@@ -136,6 +136,7 @@ fn message(row: &Row<'_>) -> rusqlite::Result<(MessageId, MessageRow)> {
         after: maybe_variant(row, 8, spelling::parse_after)?,
         source: row.get(9)?,
         reason: row.get(10)?,
+        retry: small(row, 14)?,
         below: maybe_variant(row, 13, codec::decode_below)?,
         created_at: time(row, 11)?,
         processed_at: maybe_time(row, 12)?,
@@ -161,6 +162,7 @@ fn call(row: &Row<'_>) -> rusqlite::Result<CallRow> {
         lease_until: maybe_time(row, 14)?,
         attempt: small(row, 15)?,
         claim_key: row.get(16)?,
+        retry: small(row, 17)?,
     })
 }
 
@@ -280,9 +282,9 @@ impl<P: Prepared> Reads for SqliteRows<P> {
         Ok(found.map(|(_, row)| row))
     }
 
-    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind) -> Result<Option<MessageId>> {
-        let sql = "SELECT n FROM inbox WHERE run = ?1 AND call = ?2 AND kind = ?3";
-        self.one(sql, params![run.as_bytes(), call.0, kind.as_str()], |row| Ok(MessageId(count(row, 0)?)))
+    fn report(&self, run: RunId, call: CallNumber, kind: MessageKind, retry: u32) -> Result<Option<MessageId>> {
+        let sql = "SELECT n FROM inbox WHERE run = ?1 AND call = ?2 AND kind = ?3 AND retry = ?4";
+        self.one(sql, params![run.as_bytes(), call.0, kind.as_str(), retry], |row| Ok(MessageId(count(row, 0)?)))
     }
 
     fn last_message(&self, agent: &AgentKey, run: RunId, kind: MessageKind, call: Option<CallNumber>) -> Result<Option<MessageId>> {

@@ -215,8 +215,8 @@ impl<P: Prepared> Rows for SqliteRows<P> {
 
     fn insert_message(&mut self, agent: &AgentKey, row: &MessageRow) -> Result<Option<MessageId>> {
         let sql = "INSERT INTO inbox (tenant, agent, kind, status, run, epoch, call, item, outcome, after_execution, source, reason,
-                                      created_at, processed_at, below)
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+                                      created_at, processed_at, below, retry)
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
                    ON CONFLICT (run, call, kind, retry) DO NOTHING";
         let params = params![
             agent.tenant.as_str(),
@@ -234,6 +234,7 @@ impl<P: Prepared> Rows for SqliteRows<P> {
             row.created_at.0,
             row.processed_at.map(|at| at.0),
             row.below.as_ref().map(codec::encode_below),
+            row.retry,
         ];
         let is_stored = self.change(sql, params)? > 0;
         Ok(is_stored.then(|| MessageId(self.last_number())))
@@ -309,11 +310,12 @@ impl<P: Prepared> Rows for SqliteRows<P> {
     fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Result<()> {
         let sql = "UPDATE calls SET status = ?3, result = coalesce(?4, result), deadline = coalesce(?5, deadline),
                           item = coalesce(?6, item), lease_until = NULL, claim_key = NULL,
-                          worker = CASE WHEN ?3 = 'waiting' THEN NULL ELSE worker END, attempt = attempt + (?3 = 'started')
+                          worker = CASE WHEN ?3 = 'waiting' THEN NULL ELSE worker END, attempt = attempt + (?3 = 'started'),
+                          retry = coalesce(?7, retry)
                    WHERE run = ?1 AND call = ?2";
         let result = moved.result.as_ref().map(ItemId::as_bytes);
         let item = moved.item.as_ref().map(ItemId::as_bytes);
-        let params = params![run.as_bytes(), call.0, moved.status.as_str(), result, moved.deadline.map(|at| at.0), item];
+        let params = params![run.as_bytes(), call.0, moved.status.as_str(), result, moved.deadline.map(|at| at.0), item, moved.retry];
         self.change_one(sql, params, "a call that moves")
     }
 

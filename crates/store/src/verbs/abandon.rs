@@ -1,15 +1,19 @@
 //! Giving up a run that can't be read: its quarantined agent continues with the next run.
 
 use windlass_kernel::{
-    AgentKey, BoxRange, ChildReport, EndReason, Event, ItemKind, NewItem, Origin, Phase, Progress, Run, TaskStatus, Verdict, apply, content,
+    AgentKey, BoxRange, Budgets, ChildReport, EndReason, Event, ItemKind, Manifest, NewItem, Origin, Phase, Progress, Run, TaskStatus,
+    Verdict, apply, content,
 };
 use windlass_ports::{Abandoned, ClosedInterrupt, Commit, CommitKind, GivenUp, MessageKind, RunStatus, StateWrite, StoreError, codec};
 
 use super::commit::{Leftovers, finish, plan, run_change, write};
 use crate::{
     StoreOptions,
+    reading::manifest_of,
     rows::{HeadRow, Reads, Result, Rows, RunRow, missing_row},
 };
+
+const NO_BUDGETS: Budgets = Budgets { iterations: 0, calls: None, tokens: None, wall_ms: None, children: None, cost: None };
 
 /// The number of events that are read at once.
 const EVENTS_PAGE: usize = 64;
@@ -21,7 +25,9 @@ pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, age
         return Ok(Abandoned::NotQuarantined);
     };
     let row = rows.run(given_up.run)?.ok_or_else(|| missing_row("a head's run"))?;
-    let commit = ending(last_known(rows, &row)?, &row, given_up)?;
+    // The manifest may be what can't be read. Then the cost of the run is not known.
+    let manifest = if row.parent.is_some() { manifest_of(rows, &row).ok() } else { None };
+    let commit = ending(last_known(rows, &row)?, &row, manifest.as_deref(), given_up)?;
     let mut plan = plan(rows, agent, &before, &commit)?;
     // The counts of calls and messages on the head may be as wrong as the rest.
     plan.leftovers = Leftovers::EVERYTHING;
@@ -38,7 +44,7 @@ pub(crate) fn abandon<R: Rows + ?Sized>(rows: &mut R, options: StoreOptions, age
     Ok(Abandoned::Done { next_leased: plan.next.is_some() })
 }
 
-fn ending(state: Run, row: &RunRow, given_up: &GivenUp) -> Result<Commit> {
+fn ending(state: Run, row: &RunRow, manifest: Option<&Manifest>, given_up: &GivenUp) -> Result<Commit> {
     let results = state.calls().iter().filter_map(|call| match call.progress {
         Progress::Received { item, .. } => Some(item),
         Progress::Open | Progress::Begun => None,
@@ -49,7 +55,8 @@ fn ending(state: Run, row: &RunRow, given_up: &GivenUp) -> Result<Commit> {
     let report = row.parent.clone().map(|parent| {
         let content = content::child_result(parent.call, TaskStatus::Failed, &given_up.deliverable.content);
         items.push(NewItem::own(given_up.result, ItemKind::Result, content));
-        ChildReport { parent, status: TaskStatus::Failed, item: given_up.result, below: state.used() }
+        let below = state.used(&manifest.map_or(NO_BUDGETS, |manifest| manifest.budgets));
+        ChildReport { parent, status: TaskStatus::Failed, item: given_up.result, below }
     });
     let state = apply(Some(state), &ended).ok_or_else(|| missing_row("a run's state"))?;
     Ok(Commit {

@@ -45,7 +45,7 @@ fn report_to_parent<R: Rows + ?Sized>(rows: &mut R, tenant: &Tenant, report: &Ch
         }
     }
     // A call has one result: that of its deadline, or an earlier one, stands.
-    if rows.report(parent, report.parent.call, MessageKind::ToolResult)?.is_some() {
+    if rows.report(parent, report.parent.call, MessageKind::ToolResult, 0)?.is_some() {
         return Ok(());
     }
     rows.insert_message(&agent, &row)?.ok_or_else(|| existing_row("the report of a child run"))?;
@@ -90,6 +90,7 @@ fn message(kind: MessageKind, run: RunId, now: Timestamp) -> MessageRow {
         run: Some(run),
         epoch: None,
         call: None,
+        retry: 0,
         item: None,
         outcome: None,
         after: None,

@@ -137,6 +137,7 @@ fn claimed<R: Reads + ?Sized>(rows: &R, call: &CallRow) -> Result<ClaimedCall> {
         iteration: call.iteration,
         content: verified(item)?.content,
         deadline: call.deadline,
+        retry: call.retry,
         attempt: call.attempt,
     })
 }

@@ -199,6 +199,7 @@ fn turn(new: &NewRun, start: &Start<'_>) -> MessageRow {
         run: Some(new.run),
         epoch,
         call: None,
+        retry: 0,
         item: new.context.items.first().map(|item| item.id),
         outcome: None,
         after: None,

@@ -16,7 +16,7 @@ pub(super) fn write_interrupts<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey,
             InterruptUpdate::Opened(interrupt) => {
                 let run = rows.run_brief(commit.run)?.ok_or_else(|| missing_row("the run of an interrupt"))?;
                 // The budget that a run waits for is in its state only.
-                let (agent, interrupt) = (agent.clone(), Interrupt { budget: None, ..interrupt.clone() });
+                let (agent, interrupt) = (agent.clone(), Interrupt { budget: None, at: None, ..interrupt.clone() });
                 let number = interrupt.number;
                 let (created_at, closed) = (commit.now, None);
                 opened.insert(number, InterruptView { run: commit.run, agent, agent_name: run.agent_name, interrupt, created_at, closed });

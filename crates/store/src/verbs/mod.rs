@@ -67,7 +67,7 @@ pub(crate) fn is_refused(written: &Result<Written>) -> bool {
             !matches!(outcome, Enqueued::Entered { .. } | Enqueued::Dispatched { .. } | Enqueued::Queued { .. })
         }
         Ok(Written::Withdraw(outcome)) => *outcome == Withdrawn::NotQueued,
-        Ok(Written::Report(outcome)) => matches!(outcome, Taken::UnknownRun | Taken::Duplicate(_)),
+        Ok(Written::Report(outcome)) => matches!(outcome, Taken::UnknownRun | Taken::Duplicate(_) | Taken::NotActive),
         Ok(Written::Pack(outcome)) => !matches!(outcome, Packed::Done(_)),
         Ok(Written::Abandon(outcome)) => *outcome == Abandoned::NotQuarantined,
         Ok(Written::EraseTenant(outcome)) => matches!(outcome, TenantErasure::OpenRuns(_)),

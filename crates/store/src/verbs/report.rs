@@ -1,7 +1,7 @@
-//! Results from outside the owner: recorded once, and applied by the owner later.
+//! Results and instructions from outside the owner: recorded once, and applied by the owner later.
 
 use windlass_kernel::{HeadStatus, RunId};
-use windlass_ports::{MessageStatus, NewReport, RunStatus, StoreError, Taken};
+use windlass_ports::{MessageKind, MessageStatus, NewReport, RunStatus, StoreError, Taken};
 
 use super::{commit::answer_row, erase::is_erased, heads::replace_head};
 use crate::rows::{HeadRow, MessageRow, Result, Rows, RunBrief, existing_row, is_report};
@@ -19,9 +19,12 @@ pub(crate) fn report<R: Rows + ?Sized>(rows: &mut R, report: &NewReport) -> Resu
         return first.map(Taken::Recorded).ok_or(StoreError::Fenced);
     }
     if let Some(call) = report.message.call.filter(|_| is_report(report.message.kind))
-        && let Some(first) = rows.report(report.run, call, report.message.kind)?
+        && let Some(first) = rows.report(report.run, call, report.message.kind, report.message.retry)?
     {
         return Ok(Taken::Duplicate(first));
+    }
+    if report.message.kind == MessageKind::Steer && run.status != RunStatus::Active {
+        return Ok(Taken::NotActive);
     }
     let is_late = run.status == RunStatus::Ended;
     let mut row = message(report, &run, if is_late { MessageStatus::Skipped } else { MessageStatus::Pending });
@@ -64,6 +67,7 @@ fn message(report: &NewReport, run: &RunBrief, status: MessageStatus) -> Message
         run: Some(run.run),
         epoch: None,
         call: message.call,
+        retry: message.retry,
         item: message.item,
         outcome: message.outcome,
         after: message.after,

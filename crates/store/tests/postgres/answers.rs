@@ -96,7 +96,7 @@ async fn a_report_whose_commit_was_not_answered_is_one_message() {
         let answers = stage.ask(reports.map(|report| stage.store.report(report))).await;
         let id = |taken: &Taken| match taken {
             Taken::Recorded(id) | Taken::Duplicate(id) => id.0,
-            Taken::Late(_) | Taken::UnknownRun => panic!("{name}: {taken:?}"),
+            Taken::Late(_) | Taken::UnknownRun | Taken::NotActive => panic!("{name}: {taken:?}"),
         };
         let ids: BTreeSet<u64> = answers.iter().map(id).collect();
         assert_eq!(ids.len(), count);

@@ -203,6 +203,7 @@ async fn stopped(store: &Arc<dyn Full>, kit: &Kit) -> RunId {
     commit.messages.push(NewMessage {
         kind: MessageKind::Stop,
         call: None,
+        retry: 0,
         item: None,
         outcome: None,
         after: None,

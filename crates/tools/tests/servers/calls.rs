@@ -23,6 +23,7 @@ async fn tools_are_listed_with_their_known_fields() {
             parameters: json!({ "type": "object" }),
             annotations: Some(json!({ "readOnlyHint": true })),
             effect: EffectClass::Read,
+            retry: None,
         }
     );
     let effect = |name: &str| offered.iter().find(|tool| tool.name == name).map(|tool| tool.effect);

@@ -77,6 +77,7 @@ fn call_of(tenant: &Tenant, arguments: &Value, patience: Duration) -> ToolCall {
     ToolCall {
         tenant: tenant.clone(),
         key: CallKey { run: RunId(Uuid::from_u128(7)), call: CallNumber(3) },
+        retry: 0,
         tool: ToolName::from("anything"),
         arguments: arguments.to_string(),
         deadline: Wall.now().plus_ms(u64::try_from(patience.as_millis()).expect("it is short enough")),

@@ -71,6 +71,20 @@ pub(crate) struct RaiseArguments {
     common: Common,
 }
 
+#[derive(Args)]
+pub(crate) struct AnswerQuestionArguments {
+    /// The question: its id as int_…, or its number in the last `windlass inbox`.
+    interrupt: String,
+    /// The answer, as text.
+    #[arg(required_unless_present = "value", conflicts_with = "value")]
+    answer: Option<String>,
+    /// The answer as JSON, for a question that wants a number, a list or an object.
+    #[arg(long, value_name = "JSON")]
+    value: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
 pub(super) async fn inbox(arguments: InboxArguments) -> Result<Done, CliError> {
     let limit = arguments.limit.to_string();
     let state = if arguments.all { "all" } else { "open" };
@@ -109,6 +123,14 @@ pub(super) async fn reject(arguments: RejectArguments) -> Result<Done, CliError>
         body["comment"] = comment.as_str().into();
     }
     decide(&arguments.interrupt, body, &arguments.common).await
+}
+
+pub(super) async fn answer(arguments: AnswerQuestionArguments) -> Result<Done, CliError> {
+    let answer = match &arguments.value {
+        Some(json) => serde_json::from_str(json).map_err(|error| CliError::Usage(format!("--value is not JSON: {error}")))?,
+        None => Value::from(arguments.answer.clone().unwrap_or_default()),
+    };
+    decide(&arguments.interrupt, json!({ "action": "answer", "answer": answer }), &arguments.common).await
 }
 
 pub(super) async fn resume(arguments: AnswerArguments) -> Result<Done, CliError> {
@@ -155,7 +177,7 @@ fn listed(interrupts: &[Value], now: Timestamp, style: TextStyle) -> String {
     }
     let rows: Vec<Vec<String>> = interrupts.iter().enumerate().map(|(index, interrupt)| row(index + 1, interrupt, now)).collect();
     let mut text = table(&HEADINGS, &rows, |_, _, padded| style.state("", padded));
-    text.push_str("\nanswer with: windlass approve N [--edit FILE], reject N [--comment TEXT], raise N LIMIT, resume N, end N; for an unknown outcome: windlass reconcile RUN CALL\n");
+    text.push_str("\nanswer with: windlass approve N [--edit FILE], reject N [--comment TEXT], answer N TEXT, raise N LIMIT, resume N, end N; for an unknown outcome: windlass reconcile RUN CALL\n");
     text
 }
 

@@ -1,9 +1,9 @@
 //! `tools.external` and `agents`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use windlass_engine::agent_tool_name;
-use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName, SUBMIT_RESULT};
+use windlass_kernel::{ASK_PERSON, AfterExecution, Budgets, CallRetries, EffectClass, PolicyName, SUBMIT_RESULT};
 use windlass_ports::Tenants;
 
 use super::{
@@ -15,12 +15,14 @@ use super::{
 };
 
 pub(super) const EXTERNAL: Keys =
-    Keys { known: &["name", "description", "parameters", "effect", "after_execution", "deadline", "tenants"], later: &[] };
+    Keys { known: &["name", "description", "parameters", "effect", "after_execution", "deadline", "retry", "tenants"], later: &[] };
+pub(super) const RETRY: Keys = Keys { known: &["max", "backoff"], later: &[] };
 pub(super) const AGENT: Keys = Keys {
-    known: &["policy", "model", "instructions", "tools", "budgets", "serial", "tenants", "max_depth", "description", "parameters"],
+    known: &["policy", "model", "instructions", "tools", "budgets", "ask", "serial", "tenants", "max_depth", "description", "parameters"],
     later: &[],
 };
-pub(super) const BUDGETS: Keys = Keys { known: &["iterations", "calls", "tokens", "wall_time", "children", "parks"], later: &[] };
+pub(super) const BUDGETS: Keys =
+    Keys { known: &["iterations", "calls", "tokens", "wall_time", "children", "cost_usd", "parks"], later: &[] };
 
 pub(super) fn read_tools(external: Option<Field>, limits: &Limits, known: &KnownTenants) -> Result<Vec<ExternalTool>, ConfigError> {
     let mut tools: Vec<ExternalTool> = Vec::new();
@@ -28,7 +30,7 @@ pub(super) fn read_tools(external: Option<Field>, limits: &Limits, known: &Known
         let mut section = field.section(&EXTERNAL)?;
         let name_field = section.require("name")?;
         let name = name_field.name()?;
-        if name == SUBMIT_RESULT {
+        if name == SUBMIT_RESULT || name == ASK_PERSON {
             return Err(name_field.fail(format!("the name {name} is taken by Windlass itself")));
         }
         if tools.iter().any(|known| known.name == name) {
@@ -50,6 +52,7 @@ fn read_tool(name: String, mut section: Section, limits: &Limits, known: &KnownT
         after_execution: section
             .read_or("after_execution", AfterExecution::Suspend, |field| field.choice("after_execution", &endings, &[]))?,
         deadline: section.read_or("deadline", limits.call_deadline, Field::duration)?,
+        retry: section.take("retry").map(read_retry).transpose()?,
         tenants: known.read_own(section.take("tenants"))?,
     })
 }
@@ -60,6 +63,23 @@ struct Asked {
     /// The tenants of the agent that asks.
     by: Tenants,
     agent: String,
+}
+
+/// Repetitions of calls that one tool may have at most.
+const RETRIES_MAX: u32 = 10;
+/// The first pause, unless it is configured.
+const BACKOFF: Duration = Duration::from_secs(1);
+
+/// How often a call is repeated whose tool reports a failure, and after which pause.
+pub(super) fn read_retry(field: Field) -> Result<CallRetries, ConfigError> {
+    let mut section = field.section(&RETRY)?;
+    let max_field = section.require("max")?;
+    let max: u32 = max_field.whole(1)?;
+    if max > RETRIES_MAX {
+        return Err(max_field.fail(format!("at most {RETRIES_MAX} repetitions are possible")));
+    }
+    let backoff = section.read_or("backoff", BACKOFF, Field::duration)?;
+    Ok(CallRetries { max, backoff_ms: u64::try_from(backoff.as_millis()).unwrap_or(u64::MAX) })
 }
 
 /// Reads agents and checks that the models and tools which they name exist.
@@ -90,9 +110,9 @@ impl Reader<'_> {
         let policies = [("respond", PolicyName::Respond)];
         let later = ["pursue", "supervise", "route"];
         let tenants = self.known.read_own(section.take("tenants"))?;
-        let (budgets, budgets_park) = match section.take("budgets") {
+        let (budgets, cost_limit, budgets_park) = match section.take("budgets") {
             Some(field) => read_budgets(field.section(&BUDGETS)?, self.limits)?,
-            None => (default_budgets(self.limits), false),
+            None => (default_budgets(self.limits), None, false),
         };
         Ok(Agent {
             policy: section.read_or("policy", PolicyName::Respond, |field| field.choice("policy", &policies, &later))?,
@@ -100,7 +120,9 @@ impl Reader<'_> {
             instructions: section.read("instructions", Field::text)?,
             tools: self.read_tool_names(section.take("tools"), &tenants, agents, asked)?,
             budgets,
+            cost_limit,
             budgets_park,
+            ask: section.read_or("ask", false, Field::flag)?,
             description: section.read("description", Field::text)?,
             parameters: section.read("parameters", Field::object)?,
             max_depth: section.read_or("max_depth", 1, |field| field.whole(0))?,
@@ -167,12 +189,16 @@ impl Reader<'_> {
     }
 }
 
-fn default_budgets(limits: &Limits) -> Budgets {
-    Budgets { iterations: limits.max_turns, calls: None, tokens: None, wall_ms: None, children: None }
+fn above_zero(cost: u64, field: &Field) -> Result<u64, ConfigError> {
+    if cost > 0 { Ok(cost) } else { Err(field.expected("a number of dollars above zero")) }
 }
 
-/// The budgets, and whether a run that would exceed one waits for a person.
-fn read_budgets(mut section: Section, limits: &Limits) -> Result<(Budgets, bool), ConfigError> {
+fn default_budgets(limits: &Limits) -> Budgets {
+    Budgets { iterations: limits.max_turns, calls: None, tokens: None, wall_ms: None, children: None, cost: None }
+}
+
+/// The budgets, the limit on cost in micro-dollars, and whether a run that would exceed one waits for a person.
+fn read_budgets(mut section: Section, limits: &Limits) -> Result<(Budgets, Option<u64>, bool), ConfigError> {
     let default = default_budgets(limits);
     let wall_time = section.read("wall_time", Field::duration)?;
     let parks = section.read_or("parks", false, Field::flag)?;
@@ -182,6 +208,9 @@ fn read_budgets(mut section: Section, limits: &Limits) -> Result<(Budgets, bool)
         tokens: section.read("tokens", |field| field.whole(1))?,
         wall_ms: wall_time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         children: section.read("children", |field| field.whole(1))?,
+        // It gets its prices when a run starts.
+        cost: None,
     };
-    Ok((budgets, parks))
+    let cost = section.take("cost_usd").map(|field| field.micros().and_then(|cost| above_zero(cost, &field))).transpose()?;
+    Ok((budgets, cost, parks))
 }

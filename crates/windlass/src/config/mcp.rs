@@ -6,6 +6,7 @@ use windlass_tools::{Allowed, ServerConfig, check_header};
 
 use super::{
     DefaultApproval, McpPlace, McpServer, Secret,
+    agents::read_retry,
     error::ConfigError,
     reader::{Field, Keys, Section},
     sections::{EFFECTS, elements},
@@ -13,7 +14,7 @@ use super::{
 };
 
 pub(super) const SERVER: Keys = Keys {
-    known: &["label", "url", "headers", "authorization", "command", "env", "effects", "shared", "tenants"],
+    known: &["label", "url", "headers", "authorization", "command", "env", "effects", "retry", "shared", "tenants"],
     later: &["require_approval"],
 };
 pub(super) const MCP: Keys = Keys { known: &["default_approval"], later: &[] };
@@ -44,12 +45,13 @@ fn read_server(label: String, mut section: Section, known: &KnownTenants) -> Res
         effects.insert(tool, field.choice("effect", &EFFECTS, &[])?);
     }
     let tenants = known.read_own(section.take("tenants"))?;
+    let retry = section.take("retry").map(read_retry).transpose()?;
     let shared = section.read_or("shared", false, Field::flag)?;
     let place = match section.take("command") {
         Some(command) => read_command(command, section)?,
         None => read_http(section)?,
     };
-    Ok(McpServer { label, place, effects, shared, tenants })
+    Ok(McpServer { label, place, effects, retry, shared, tenants })
 }
 
 fn read_command(command: Field, mut section: Section) -> Result<McpPlace, ConfigError> {
@@ -126,10 +128,11 @@ impl From<&McpServer> for ServerConfig {
         let exposed = |values: &BTreeMap<String, Secret>| -> BTreeMap<String, String> {
             values.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect()
         };
-        let McpServer { label, effects, shared, tenants, .. } = server;
+        let McpServer { label, effects, retry, shared, tenants, .. } = server;
         let mut config = ServerConfig {
             label: label.clone(),
             effects: effects.clone(),
+            retry: *retry,
             shared: *shared,
             tenants: tenants.clone(),
             ..ServerConfig::default()

@@ -151,6 +151,12 @@ impl Field {
         number.ok_or_else(|| self.expected("a number of at least 0.001, such as 20 or 0.5"))
     }
 
+    /// A number with at most six decimals, in millionths.
+    pub(super) fn micros(&self) -> Result<u64, ConfigError> {
+        let number = self.unquoted().and_then(|text| parse_decimal(text, 6));
+        number.ok_or_else(|| self.expected("a number with at most six decimals, such as 2.5"))
+    }
+
     /// A duration above zero: `500ms`, `30s`, `10m`, `2h`, `30d`, or a number of seconds.
     pub(super) fn duration(&self) -> Result<Duration, ConfigError> {
         const WANTED: &str = "a time such as 500ms, 30s, 10m, 2h or 30d, or a number of seconds";
@@ -282,14 +288,19 @@ fn quoted(text: &str) -> String {
 }
 
 fn parse_thousandths(text: &str) -> Option<u64> {
+    parse_decimal(text, 3)
+}
+
+/// A decimal number in units of its last possible decimal.
+fn parse_decimal(text: &str, decimals: usize) -> Option<u64> {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if !is_number(whole) || !is_number(part) || part.len() > 3 {
+    if !is_number(whole) || !is_number(part) || part.len() > decimals {
         return None;
     }
-    let part: u64 = format!("{part:0<3}").parse().ok()?;
+    let part: u64 = format!("{part:0<decimals$}").parse().ok()?;
     // The limit to `u32` keeps sums from overflowing.
-    whole.parse::<u32>().ok().map(|whole| u64::from(whole) * 1_000 + part)
+    whole.parse::<u32>().ok().map(|whole| u64::from(whole) * 10_u64.pow(decimals as u32) + part)
 }
 
 fn parse_duration(text: &str) -> Option<Duration> {

@@ -8,9 +8,9 @@ use windlass_ports::Tenants;
 use super::{
     Auth, Config, Limits, Model, Protocol, Provider, Responses, Scope, Secret, Store, Token, TokenHash, agents, approvals, doorbell,
     error::ConfigError,
-    log, mcp,
+    interrupts, log, mcp,
     node::Node,
-    quotas,
+    prices, quotas,
     reader::{Field, Keys, Section},
     retention, server,
     tenants::{self, KnownTenants},
@@ -34,6 +34,8 @@ const TOP: Keys = Keys {
         "agents",
         "agents_open",
         "approvals",
+        "prices",
+        "interrupts",
         "limits",
         "quotas",
         "usage",
@@ -98,7 +100,7 @@ const LIMITS: Keys = Keys {
 
 /// The valid keys of all sections.
 #[cfg(test)]
-pub(super) const ALL: [&Keys; 21] = [
+pub(super) const ALL: [&Keys; 25] = [
     &TOP,
     &server::SERVER,
     &STORE,
@@ -108,12 +110,16 @@ pub(super) const ALL: [&Keys; 21] = [
     &MODEL,
     &TOOLS,
     &agents::EXTERNAL,
+    &agents::RETRY,
     &mcp::SERVER,
     &mcp::MCP,
     &mcp::EGRESS,
     &agents::AGENT,
     &agents::BUDGETS,
     &approvals::APPROVAL,
+    &prices::PRICE,
+    &interrupts::INTERRUPTS,
+    &interrupts::NOTIFY,
     &RESPONSES,
     &log::LOG,
     &LIMITS,
@@ -164,6 +170,8 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
     // If agents are configured, another name is most likely a typing mistake.
     let agents_open = top.read_or("agents_open", agents.is_empty(), Field::flag)?;
     let approvals = approvals::read_approvals(top.take("approvals"))?;
+    let prices = prices::read_prices(top.take("prices"))?;
+    let notify = section_or_default(&mut top, "interrupts", &interrupts::INTERRUPTS, interrupts::read_interrupts)?;
     let quotas = quotas::read_quotas(top.take("quotas"), &known)?;
     let usage_days = quotas::read_usage(top.take("usage"), &quotas)?;
     let retention = section_or_default(&mut top, "retention", &retention::RETENTION, retention::read_retention)?;
@@ -181,6 +189,8 @@ pub(super) fn read(root: Node) -> Result<Config, ConfigError> {
         agents,
         agents_open,
         approvals,
+        prices,
+        notify,
         limits,
         quotas,
         usage_days,

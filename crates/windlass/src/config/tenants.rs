@@ -8,7 +8,7 @@ use windlass_ports::Tenants;
 use super::{Auth, error::ConfigError, reader::Field};
 
 /// The tenant of a token without one, and the owner of everything without `tenants` if there are several tenants.
-pub(super) const DEFAULT: &str = "default";
+pub const DEFAULT: &str = "default";
 
 /// The tenants of `auth.tokens`.
 pub(super) struct KnownTenants(BTreeSet<Tenant>);

@@ -4,7 +4,7 @@ use std::{os::unix::fs::PermissionsExt, time::Duration};
 
 use serde_json::json;
 use windlass_doors::PeerRules;
-use windlass_kernel::{AfterExecution, Budgets, EffectClass, PolicyName};
+use windlass_kernel::{AfterExecution, Budgets, CallRetries, EffectClass, PolicyName, Prices};
 
 use super::{node::Node, *};
 use crate::tls::TlsFiles;
@@ -77,6 +77,7 @@ tools:
       effect: read
       after_execution: terminate
       deadline: 30d
+      retry: { max: 2, backoff: 500ms }
     - { name: pay }
   mcp:
     - label: tools
@@ -84,7 +85,7 @@ tools:
       headers: { X-Team: blue, x-key: "${TOKEN}" }
       authorization: "${TOKEN}"
       effects: { search: read, put: idempotent, send: write }
-    - { label: other, url: https://tools.example.com, shared: true }
+    - { label: other, url: https://tools.example.com, shared: true, retry: { max: 3 } }
     - { label: near, command: [tool, --key, "${TOKEN}"], env: { KEY: "${TOKEN}" } }
 agents:
   researcher:
@@ -93,12 +94,17 @@ agents:
     instructions: |
       Find it.
     tools: [echo, pay, agent/plain]
-    budgets: { iterations: 5, calls: 20, tokens: 100000, wall_time: 2h, children: 4, parks: true }
+    budgets: { iterations: 5, calls: 20, tokens: 100000, wall_time: 2h, children: 4, cost_usd: 2.5, parks: true }
+    ask: true
     serial: true
     max_depth: 2
     description: "Finds things."
     parameters: { type: object }
   plain:
+interrupts:
+  notify: { url: https://hooks.example.com/windlass, secret: "${TOKEN}" }
+prices:
+  anything: { input: 3, output: 15.25, cached: 0.3 }
 approvals:
   - { tool: "pay*", server: tools, effect: write, tainted: false, until: 1h, on_timeout: approve, approvers: 2 }
 limits:
@@ -303,6 +309,7 @@ fn a_full_file_gives_models_and_tools() {
             effect: EffectClass::Read,
             after_execution: AfterExecution::Terminate,
             deadline: Duration::from_secs(30 * 24 * 60 * 60),
+            retry: Some(CallRetries { max: 2, backoff_ms: 500 }),
             tenants: of_default(),
         }
     );
@@ -315,9 +322,12 @@ fn a_full_file_gives_models_and_tools() {
             effect: EffectClass::Write,
             after_execution: AfterExecution::Suspend,
             deadline: Duration::from_secs(300),
+            retry: None,
             tenants: of_default(),
         }
     );
+    let price = Prices { input: 3_000_000, output: 15_250_000, cached: 300_000, cache_written: 3_000_000 };
+    assert_eq!(config.prices, [("anything".to_owned(), price)].into());
 }
 
 #[test]

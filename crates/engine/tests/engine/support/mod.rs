@@ -12,7 +12,9 @@ use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 use reader::TestReader;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
-use windlass_engine::{AgentCatalog, AgentSpec, ClaimRequest, CrashPoints, Engine, Enqueue, Enqueued, Parts, Settings, ToolResult};
+use windlass_engine::{
+    AgentCatalog, AgentSpec, ClaimRequest, CrashPoints, Engine, Enqueue, Enqueued, Notifications, Parts, PriceTable, Settings, ToolResult,
+};
 use windlass_kernel::{AgentKey, AgentName, Budgets, CallNumber, Gate, ItemKind, PolicyName, RunId, TaskStatus, content};
 use windlass_ports::{
     CallStatus, CallView, Clock, Doorbell, HeadView, Item, JournalEntry, Lineage, Meter, ModelRequest, NoMeter, NodeId, Publisher, RunScan,
@@ -22,9 +24,9 @@ use windlass_store::{MemoryStore, StoreOptions, conformance::Full};
 
 pub use gauge::Latch;
 pub use model::{RequestExt, Script, Turn, call, say};
-pub use outside::{Counter, Line, LostBell, TestClock, TestPublisher};
+pub use outside::{Counter, Line, LostBell, TestClock, TestNotifier, TestPublisher};
 pub use store::Faulty;
-pub use tools::{Act, CHARGE, LOOK, LOOKUP, SERVICE_MS, TOUCH, Tools, WRITE, give};
+pub use tools::{Act, CHARGE, FETCH, FLAKY, LOOK, LOOKUP, PAUSE_MS, SERVICE_MS, TOUCH, Tools, WRITE, give};
 
 /// An agent of the tenant that most tests use.
 pub fn agent(name: &str) -> AgentKey {
@@ -56,6 +58,8 @@ pub struct Stage {
     pub settings: Settings,
     pub agents: BTreeMap<AgentName, AgentSpec>,
     pub gates: Vec<Gate>,
+    pub prices: PriceTable,
+    pub notifier: Option<Arc<TestNotifier>>,
     pub bell: Option<Arc<LostBell>>,
     pub publisher: Option<Arc<TestPublisher>>,
     pub meter: Arc<dyn Meter>,
@@ -85,6 +89,8 @@ impl Stage {
             settings: Settings { sweep_ms: 100, backoff_ms: 500, ..Settings::default() },
             agents: BTreeMap::new(),
             gates: Vec::new(),
+            prices: PriceTable::default(),
+            notifier: None,
             bell: None,
             publisher: None,
             meter: Arc::new(NoMeter),
@@ -121,7 +127,9 @@ impl Stage {
             instructions: None,
             tools: Vec::new(),
             budgets,
+            cost_limit: None,
             budgets_park: false,
+            ask: false,
             serial: false,
             description: None,
             parameters: None,
@@ -134,7 +142,7 @@ impl Stage {
 
     /// An agent with these tools, below which there may be `levels` levels of child runs.
     pub fn with_agent(self, name: &str, tools: &[&str], levels: u32) -> Self {
-        let none = Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None };
+        let none = Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None, cost: None };
         self.with_budgets(name, none).change_agent(name, |spec| {
             spec.tools = tools.iter().map(|tool| (*tool).into()).collect();
             spec.levels = levels;
@@ -152,6 +160,11 @@ impl Stage {
         let scan = RunScan { set: RunSet::Children(run), below: None, limit: 1_000 };
         let page = self.data.scan_runs(&agent.tenant, &scan).await.unwrap();
         page.runs.into_iter().rev().map(|run| run.view.unwrap()).collect()
+    }
+
+    fn notifications(&self) -> Option<Notifications> {
+        let notifier = self.notifier.clone()?;
+        Some(Notifications { notifier, tenants: vec!["acme".into()] })
     }
 
     /// A process with this node's number, in the caller's runtime.
@@ -188,10 +201,13 @@ impl Stage {
             views: self.data.clone(),
             node: NodeId(node),
             models: Arc::new(model::Only(self.model.clone())),
-            roster: AgentCatalog::new(self.agents.clone(), tools::services(), vec![self.tools.clone()]).with_gates(self.gates.clone()),
+            roster: AgentCatalog::new(self.agents.clone(), tools::services(), vec![self.tools.clone()])
+                .with_gates(self.gates.clone())
+                .with_prices(self.prices.clone()),
             servers: None,
             doorbell: self.bell.clone().map(|bell| bell as Arc<dyn Doorbell>),
             bells: None,
+            notifications: self.notifications(),
             publisher: self.publisher.clone().map(|publisher| publisher as Arc<dyn Publisher>),
             clock: self.clock.clone() as Arc<dyn Clock>,
             ids: self.ids.clone(),
@@ -346,6 +362,7 @@ pub fn result_of(agent: &AgentKey, run: RunId, call: u32, result: &str) -> ToolR
         agent: agent.clone(),
         run,
         call: CallNumber(call),
+        retry: 0,
         status: TaskStatus::Success,
         result: result.to_owned().into(),
         after: None,

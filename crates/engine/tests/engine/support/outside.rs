@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use tokio::{sync::mpsc, time::Instant};
 use uuid::Uuid;
 use windlass_kernel::Timestamp;
-use windlass_ports::{Clock, Doorbell, Ids, Published, Publisher, Ring};
+use windlass_ports::{Clock, Doorbell, Ids, Notice, Notifier, Published, Publisher, Ring};
 
 type Hook = Box<dyn Fn(&Published) + Send + Sync>;
 
@@ -158,5 +158,29 @@ pub struct Counter {
 impl Ids for Counter {
     fn fresh(&self) -> Uuid {
         Uuid::from_u128(u128::from(self.last.fetch_add(1, SeqCst)) + 1)
+    }
+}
+
+/// Takes notices, after it has refused some.
+#[derive(Default)]
+pub struct TestNotifier {
+    /// The number of attempts that it still refuses.
+    pub refuses: AtomicUsize,
+    attempts: Mutex<Vec<Notice>>,
+}
+
+impl TestNotifier {
+    /// Every attempt so far.
+    pub fn attempts(&self) -> Vec<Notice> {
+        self.attempts.lock().unwrap().clone()
+    }
+}
+
+#[async_trait]
+impl Notifier for TestNotifier {
+    async fn notify(&self, notice: &Notice) -> Result<(), String> {
+        self.attempts.lock().unwrap().push(notice.clone());
+        let refuses = self.refuses.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
+        if refuses { Err("not now".into()) } else { Ok(()) }
     }
 }

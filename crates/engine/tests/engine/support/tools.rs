@@ -6,7 +6,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use windlass_kernel::{AfterExecution, EffectClass, Route, TaskStatus, ToolName, ToolSpec};
+use windlass_kernel::{AfterExecution, CallRetries, EffectClass, Route, TaskStatus, ToolName, ToolSpec};
 use windlass_ports::{Executor, OfferedTool, ToolCall, ToolReport};
 
 use super::gauge::{Gauge, Latch};
@@ -21,6 +21,13 @@ pub const WRITE: &str = "write";
 pub const LOOKUP: &str = "lookup";
 /// An external tool that must not run twice.
 pub const CHARGE: &str = "charge";
+
+/// An external tool whose calls are repeated twice after a failure, first after [`PAUSE_MS`].
+pub const FLAKY: &str = "flaky";
+/// A tool of the process with the same repetitions.
+pub const FETCH: &str = "fetch";
+/// The pause before the first repetition.
+pub const PAUSE_MS: u64 = 1_000;
 
 /// The deadline of an external call.
 pub const SERVICE_MS: u64 = 60_000;
@@ -57,7 +64,7 @@ impl Tools {
 
     /// Every start so far: the call's key as APIs spell it, and its tool.
     pub fn starts(&self) -> Vec<(String, String)> {
-        self.starts.lock().unwrap().iter().map(|call| (call.key.to_string(), call.tool.to_string())).collect()
+        self.starts.lock().unwrap().iter().map(|call| (call.idempotency_key(), call.tool.to_string())).collect()
     }
 
     /// The number of starts of one tool.
@@ -70,7 +77,8 @@ impl Tools {
 impl Executor for Tools {
     fn offers(&self) -> Vec<OfferedTool> {
         let effects = [(LOOK, EffectClass::Read), (TOUCH, EffectClass::Idempotent), (WRITE, EffectClass::Write)];
-        effects.into_iter().map(|(name, effect)| OfferedTool::plain(name, effect)).collect()
+        let fetch = OfferedTool { retry: Some(RETRIES), ..OfferedTool::plain(FETCH, EffectClass::Read) };
+        effects.into_iter().map(|(name, effect)| OfferedTool::plain(name, effect)).chain([fetch]).collect()
     }
 
     async fn run(&self, call: ToolCall) -> ToolReport {
@@ -93,6 +101,8 @@ impl Executor for Tools {
     }
 }
 
+const RETRIES: CallRetries = CallRetries { max: 2, backoff_ms: PAUSE_MS };
+
 /// The external tools.
 pub fn services() -> BTreeMap<ToolName, ToolSpec> {
     let tool = |name: &str, effect| ToolSpec {
@@ -104,9 +114,11 @@ pub fn services() -> BTreeMap<ToolName, ToolSpec> {
         after_execution: AfterExecution::Suspend,
         deadline_ms: SERVICE_MS,
         remote: None,
+        retry: None,
         strict: None,
         untrusted: false,
         agent: None,
     };
-    [tool(LOOKUP, EffectClass::Read), tool(CHARGE, EffectClass::Write)].into_iter().map(|tool| (tool.name.clone(), tool)).collect()
+    let flaky = ToolSpec { retry: Some(RETRIES), ..tool(FLAKY, EffectClass::Read) };
+    [tool(LOOKUP, EffectClass::Read), tool(CHARGE, EffectClass::Write), flaky].into_iter().map(|tool| (tool.name.clone(), tool)).collect()
 }

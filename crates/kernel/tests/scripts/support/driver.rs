@@ -91,34 +91,29 @@ impl Driver {
             ScriptedInput::Reply { text, calls, usage } => {
                 Input::Replied(Reply { text, calls: calls.into_iter().map(requested).collect(), usage, ..Reply::default() })
             }
-            ScriptedInput::Failed { code, retry_ms, spent, streamed } => Input::AttemptFailed(Failure {
-                message: format!("{code} it was"),
-                code: code.into(),
-                cause: FailureCause::Other,
-                retry_after_ms: None,
-                retry_at: retry_ms.map(|ms| self.now.plus_ms(ms)),
-                fallback: None,
-                spent,
-                streamed: self::streamed(streamed),
-            }),
+            ScriptedInput::Failed { code, retry_ms, spent, streamed } => {
+                let retry_at = retry_ms.map(|ms| self.now.plus_ms(ms));
+                Input::AttemptFailed(failure(&code, retry_at, spent, self::streamed(streamed)))
+            }
             ScriptedInput::Report { call, status, after, below } => {
                 let below = below.map(|lost| Below { lost, ..Below::default() });
-                let Input::Reported(report) = report(call, ReportCause::Tool, status, stored(self, call), after) else { unreachable!() };
-                Input::Reported(Report { below, ..report })
+                let (retry, item) = (self.retry(call), stored(self, call));
+                Input::Reported(Report { below, ..report(call, retry, ReportCause::Tool, status, item, after) })
             }
             ScriptedInput::Begun(call) => Input::ChildBegun(call),
-            ScriptedInput::Timeout(call) => report(call, ReportCause::Deadline, TaskStatus::Timeout, stored(self, call), None),
+            ScriptedInput::Stale(call) => {
+                let (retry, item) = (self.retry(call).saturating_sub(1), stored(self, call));
+                Input::Reported(report(call, retry, ReportCause::Tool, TaskStatus::Success, item, None))
+            }
+            ScriptedInput::RetryDue(call) => Input::RetryDue(call),
+            ScriptedInput::Timeout(call) => {
+                let (retry, item) = (self.retry(call), stored(self, call));
+                Input::Reported(report(call, retry, ReportCause::Deadline, TaskStatus::Timeout, item, None))
+            }
             ScriptedInput::LeaseEnded(call) => Input::LeaseEnded(call),
             ScriptedInput::Stop { reason, streamed } => Input::Stopped { reason, streamed: self::streamed(streamed) },
             ScriptedInput::Reasoned(thought) => Input::Reasoned { reasoning: reasoning(thought), chunks: ChunkLengths(vec![0]) },
-            ScriptedInput::Thoughtful { before, text, between, calls } => Input::Replied(Reply {
-                reasoning: reasoning(before),
-                chunks: ChunkLengths(vec![0, text.len() as u32]),
-                text,
-                afterthoughts: reasoning(between),
-                calls: calls.into_iter().map(requested).collect(),
-                ..Reply::default()
-            }),
+            ScriptedInput::Thoughtful { before, text, between, calls } => Input::Replied(thoughtful(before, text, between, calls)),
             ScriptedInput::Cut { text, lost } => Input::Cut { streamed: streamed(Some(text)), spent: Spent { lost, ..Spent::default() } },
             ScriptedInput::Quiet => Input::Heartbeat,
             ScriptedInput::TakeOver(left) => Input::Entered(Opening::InheritCalls(left.into_iter().enumerate().map(inherited).collect())),
@@ -127,6 +122,10 @@ impl Driver {
             ScriptedInput::Record { call, status } => {
                 let item = stored(self, call);
                 self.answer(Some(call), None, Decision::Record { status, item })
+            }
+            ScriptedInput::Say(call) => {
+                let item = stored(self, call);
+                self.answer(Some(call), None, Decision::Answer { item })
             }
             ScriptedInput::Release(call) => self.answer(Some(call), None, Decision::Release),
             ScriptedInput::Tell(call) => self.answer(Some(call), None, Decision::Tell),
@@ -146,6 +145,13 @@ impl Driver {
                 Input::Answered(Answer { interrupt, shows, by: by.map(Into::into), decision: Decision::Edit { item } })
             }
             ScriptedInput::Reject { call, comment } => self.answer(Some(call), None, Decision::Reject { comment }),
+            ScriptedInput::Steer => {
+                self.fresh += 1;
+                let item = item_id(self.fresh);
+                self.kinds.insert(item, ItemKind::Instruction);
+                name(item, "instruction".to_owned());
+                Input::Steered(item)
+            }
             ScriptedInput::InterruptTimeout(call) => Input::InterruptTimedOut(self.number_of(Some(call))),
         }
     }
@@ -155,6 +161,11 @@ impl Driver {
         let interrupt = self.number_of(call);
         let shows = self.run.interrupt(interrupt).and_then(|open| open.shows);
         Input::Answered(Answer { interrupt, shows, by: by.map(Into::into), decision })
+    }
+
+    /// The number of the call's repetition that is in progress.
+    fn retry(&self, call: CallNumber) -> u32 {
+        self.run.call(call).map_or(0, |call| call.retry)
     }
 
     /// The number of the open interrupt that holds this call, or the run. Zero, which no interrupt has, if nothing is held.
@@ -183,6 +194,22 @@ fn inherited((index, left): (usize, LeftCall)) -> InheritedCall {
     }
 }
 
+fn failure(code: &str, retry_at: Option<Timestamp>, spent: Spent, streamed: StreamedText) -> Failure {
+    let (message, cause) = (format!("{code} it was"), FailureCause::Other);
+    Failure { message, code: code.into(), cause, retry_after_ms: None, retry_at, fallback: None, spent, streamed }
+}
+
+fn thoughtful(before: String, text: String, between: String, calls: Vec<ScriptedCall>) -> Reply {
+    Reply {
+        reasoning: reasoning(before),
+        chunks: ChunkLengths(vec![0, text.len() as u32]),
+        text,
+        afterthoughts: reasoning(between),
+        calls: calls.into_iter().map(requested).collect(),
+        ..Reply::default()
+    }
+}
+
 /// Text that was streamed in one chunk.
 fn streamed(text: Option<String>) -> StreamedText {
     text.map_or_else(StreamedText::default, |text| StreamedText { chunks: ChunkLengths(vec![text.len() as u32]), text })
@@ -199,8 +226,8 @@ pub fn item_id(number: u128) -> ItemId {
     ItemId(uuid::Uuid::from_u128(number))
 }
 
-fn report(call: CallNumber, cause: ReportCause, status: TaskStatus, item: ItemId, after: Option<AfterExecution>) -> Input {
-    Input::Reported(Report { call, cause, status, item, after, below: None })
+fn report(call: CallNumber, retry: u32, cause: ReportCause, status: TaskStatus, item: ItemId, after: Option<AfterExecution>) -> Report {
+    Report { call, retry, cause, status, item, after, below: None }
 }
 
 fn requested(wanted: ScriptedCall) -> RequestedCall {

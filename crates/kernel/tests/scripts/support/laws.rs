@@ -147,6 +147,7 @@ fn iterations_count_one_by_one(before: &Run, made: &Transition) {
             | Event::Reported { .. }
             | Event::ChildBegun { .. }
             | Event::LeaseEnded { .. }
+            | Event::CallRetried { .. }
             | Event::Interrupted(_)
             | Event::Approved { .. }
             | Event::Edited { .. }
@@ -157,6 +158,7 @@ fn iterations_count_one_by_one(before: &Run, made: &Transition) {
             | Event::Unparked
             | Event::OwnerChanged { .. }
             | Event::Ignored { .. }
+            | Event::Steered { .. }
             | Event::BudgetBreached { .. }
             | Event::Ended { .. } => {}
         }
@@ -180,6 +182,7 @@ fn calls_are_numbered_densely(before: &Run, made: &Transition) {
         | Event::Reported { .. }
         | Event::ChildBegun { .. }
         | Event::LeaseEnded { .. }
+        | Event::CallRetried { .. }
         | Event::Interrupted(_)
         | Event::Approved { .. }
         | Event::Edited { .. }
@@ -190,6 +193,7 @@ fn calls_are_numbered_densely(before: &Run, made: &Transition) {
         | Event::Unparked
         | Event::OwnerChanged { .. }
         | Event::Ignored { .. }
+        | Event::Steered { .. }
         | Event::BudgetBreached { .. }
         | Event::Ended { .. } => Vec::new(),
     };
@@ -258,7 +262,7 @@ fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, ma
     if starts_anew && !owed.is_empty() {
         let limits = budget::limits(run, &driver.manifest.budgets);
         assert!(limits.tokens.is_none_or(|limit| run.tokens() < limit), "a decision starts nothing once the tokens are used up");
-        let end = budget::wall_end(run, &driver.manifest.budgets);
+        let end = budget::wall_end(run, &driver.manifest.budgets, driver.now);
         assert!(end.is_none_or(|end| driver.now < end || end == Timestamp(i64::MAX)), "a decision starts nothing once the time is up");
     }
     if again || run.is_held() || (owed.is_empty() && opened.is_empty()) {
@@ -274,12 +278,14 @@ fn nothing_starts_past_a_budget(driver: &Driver, before: &Run, input: &Input, ma
         assert!(budgets.calls.is_none_or(|limit| used <= u64::from(limit)), "no call past the limit");
     }
     assert!(budgets.tokens.is_none_or(|limit| run.tokens() < limit), "nothing starts once the tokens are used up");
+    let cost = budget::cost(run, budgets).unwrap_or(0);
+    assert!(budgets.cost.is_none_or(|budget| cost < budget.limit), "nothing starts once the cost is used up");
     let starts_at = |effect: &Effect| match effect {
         Effect::CallModel { not_before, .. } => not_before.map_or(driver.now, |at| at.max(driver.now)),
         Effect::StartTool { .. } | Effect::StartChild { .. } => driver.now,
     };
     let latest = owed.iter().map(starts_at).max().unwrap_or(driver.now);
-    let wall_end = budget::wall_end(run, &driver.manifest.budgets);
+    let wall_end = budget::wall_end(run, &driver.manifest.budgets, driver.now);
     // At the highest timestamp there is no later time to compare with.
     assert!(wall_end.is_none_or(|end| latest < end || end == Timestamp(i64::MAX)), "nothing starts once the time is up");
 }
@@ -292,8 +298,13 @@ fn no_write_starts_twice(driver: &mut Driver, before: &Run, input: &Input) {
         *driver.starts.entry(call).or_default() += 1;
         let open = driver.run.call(call).expect("an owed call is one of the iteration");
         let released = driver.journal.iter().filter(|event| matches!(event, Event::Resolved { verdict: Verdict::Released, .. })).count();
-        let may = if open.effect == EffectClass::Write { 1 + released } else { usize::MAX };
-        assert!(driver.starts[&call] as usize <= may, "a write starts once, and once more for each release by a person");
+        let is_repeat = |event: &&Event| matches!(event, Event::CallRetried { call: repeated, .. } if *repeated == call);
+        let repeated = driver.journal.iter().filter(is_repeat).count();
+        let may = if open.effect == EffectClass::Write { 1 + released + repeated } else { usize::MAX };
+        assert!(
+            driver.starts[&call] as usize <= may,
+            "a write starts once, and once more for each release by a person and each reported failure"
+        );
         assert_eq!(open.route, Route::InProcess, "only calls of this process are started by it");
     }
 }
@@ -317,7 +328,7 @@ fn the_head_takes_only_known_edges(before: &Run, after: &Run) {
 /// C-15, C-42.
 fn a_wait_has_calls_and_a_deadline_unless_parked(run: &Run) {
     // A child run may take as long as its parent, so that a wait for it alone has no deadline.
-    let free = run.calls().iter().filter(|call| run.is_free(call) && call.deadline < Timestamp::NEVER).count();
+    let free = run.calls().iter().filter(|call| run.is_free(call) && call.not_before.unwrap_or(call.deadline) < Timestamp::NEVER).count();
     let has_timeout = run.interrupts.iter().any(|interrupt| interrupt.until.is_some_and(|until| until < Timestamp::NEVER));
     assert_eq!(run.resume_deadline().is_some(), free > 0 && !run.is_held() || has_timeout, "what is free has a deadline");
     let not_before = outstanding(run).into_iter().find_map(|effect| match effect {

@@ -21,7 +21,7 @@ pub fn check(setup: &str, script: &str, expected: Expect) {
     expected.assert_eq(&play(setup, script));
 }
 
-fn play(setup: &str, script: &str) -> String {
+pub fn play(setup: &str, script: &str) -> String {
     let mut driver = Driver::new(setup::parse(setup));
     let mut transcript = Transcript::default();
     for text in script.lines().map(str::trim).filter(|line| !line.is_empty()) {

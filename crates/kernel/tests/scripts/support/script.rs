@@ -14,6 +14,8 @@
 //! report 2 failed terminate                 … which says what follows
 //! report 1 success below 50                 … of a child run, which used 50 tokens
 //! begun 1                                   the child run of a call is on record
+//! stale 1                                   … a success of the try before the present one
+//! due 1                                     the pause before a repetition is over
 //! timeout 1                                 the deadline of a call passed
 //! lease_ended 1                             the lease of a tool service ended without a result
 //! stop because                              a request to stop the run
@@ -21,7 +23,8 @@
 //! takes look, pay as approved               a run begins with calls that an earlier run left, and what the client answered to it:
 //!                                           approved, rejected WHY, unanswered; or tainted, if that run was
 //! panicked
-//! answer record 1 success                   a person decides: also release 1, tell 1, resume, end, raise 9, approve 1 by ann,
+//! steer                                     a client gives the run another instruction
+//! answer record 1 success                   a person decides: also say 1, release 1, tell 1, resume, end, raise 9, approve 1 by ann,
 //!                                           approve 1 unseen, edit 1 by ann, edit 1 unseen, reject 1 why; timeout 1 is the end of the wait
 //! at 1000                                   sets the clock
 //! owed? expired? usage? iteration? head?    asks the run something
@@ -57,6 +60,8 @@ pub enum ScriptedInput {
     Begun(CallNumber),
     Timeout(CallNumber),
     LeaseEnded(CallNumber),
+    Stale(CallNumber),
+    RetryDue(CallNumber),
     Stop { reason: String, streamed: Option<String> },
     Reasoned(String),
     Thoughtful { before: String, text: String, between: String, calls: Vec<ScriptedCall> },
@@ -66,6 +71,7 @@ pub enum ScriptedInput {
     TakenOver { lost: u64, streamed: Option<String> },
     Panicked,
     Record { call: CallNumber, status: TaskStatus },
+    Say(CallNumber),
     Release(CallNumber),
     Tell(CallNumber),
     Resume,
@@ -76,6 +82,7 @@ pub enum ScriptedInput {
     EndByAnswer,
     Raise(u64),
     InterruptTimeout(CallNumber),
+    Steer,
 }
 
 /// A call that an earlier run left, as a script writes it.
@@ -114,6 +121,8 @@ pub fn parse(line: &str) -> Line {
             Line::Happens(ScriptedInput::Report { call: call(parts[0]), status: status(parts[1]), after, below })
         }
         "begun" => Line::Happens(ScriptedInput::Begun(call(rest))),
+        "stale" => Line::Happens(ScriptedInput::Stale(call(rest))),
+        "due" => Line::Happens(ScriptedInput::RetryDue(call(rest))),
         "timeout" => Line::Happens(ScriptedInput::Timeout(call(rest))),
         "lease_ended" => Line::Happens(ScriptedInput::LeaseEnded(call(rest))),
         "stop" => {
@@ -132,6 +141,7 @@ pub fn parse(line: &str) -> Line {
             let (body, streamed) = split_streamed(rest);
             Line::Happens(ScriptedInput::TakenOver { lost: split_lost(body).1, streamed })
         }
+        "steer" => Line::Happens(ScriptedInput::Steer),
         "panicked" => Line::Happens(ScriptedInput::Panicked),
         "answer" => Line::Happens(decision(&parts)),
         other => panic!("unknown line {other:?}"),
@@ -222,6 +232,7 @@ fn decision(parts: &[&str]) -> ScriptedInput {
         ["record", number, rest @ ..] => {
             ScriptedInput::Record { call: call(number), status: rest.first().map_or(TaskStatus::Success, |w| status(w)) }
         }
+        ["say", number] => ScriptedInput::Say(call(number)),
         ["release", number] => ScriptedInput::Release(call(number)),
         ["tell", number] => ScriptedInput::Tell(call(number)),
         ["resume"] => ScriptedInput::Resume,

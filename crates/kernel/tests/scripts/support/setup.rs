@@ -1,8 +1,8 @@
 //! The short notation for a manifest:
 //!
 //! ```text
-//! tools: look, pay external write terminate 5000ms, ask client, charge @bank
-//! budgets: 3 iterations, 4 calls, 100 tokens, 2000 wall_ms
+//! tools: look, pay external write terminate 5000ms, ask client, charge @bank, get retry=2/100ms
+//! budgets: 3 iterations, 4 calls, 100 tokens, 2000 wall_ms, 900 cost
 //! fields: title!, note
 //! origin: action
 //! choice: none
@@ -19,8 +19,8 @@
 //! `@bank` is the server of the tool. A tool is in process, reads, suspends and has a minute to answer unless its line says otherwise; `!` marks a required field.
 
 use windlass_kernel::{
-    AfterExecution, Budgets, CallNumber, Compaction, EffectClass, Gate, Manifest, OnTimeout, Origin, ParentCall, Remote, ResultField,
-    Route, RunId, ToolChoice, ToolName, ToolSpec,
+    AfterExecution, Budgets, CallNumber, CallRetries, Compaction, CostBudget, EffectClass, Gate, Manifest, OnTimeout, Origin, ParentCall,
+    Prices, Remote, ResultField, Route, RunId, ToolChoice, ToolName, ToolSpec,
 };
 
 /// A run that has not begun.
@@ -63,7 +63,7 @@ pub fn parse(text: &str) -> Setup {
 
 /// A manifest without tools, with ten iterations and no other limit.
 pub fn manifest() -> Manifest {
-    Manifest::plain("scripted", Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None })
+    Manifest::plain("scripted", Budgets { iterations: 10, calls: None, tokens: None, wall_ms: None, children: None, cost: None })
 }
 
 /// Reads the notation of one tool.
@@ -78,6 +78,7 @@ pub fn tool(text: &str) -> ToolSpec {
         after_execution: AfterExecution::Suspend,
         deadline_ms: 60_000,
         remote: None,
+        retry: None,
         strict: None,
         untrusted: false,
         agent: None,
@@ -90,6 +91,7 @@ pub fn tool(text: &str) -> ToolSpec {
                 tool.agent = Some("helper".into());
             }
             "client" => tool.route = Route::Client,
+            "person" => tool.route = Route::Person,
             "read" => tool.effect = EffectClass::Read,
             "idempotent" => tool.effect = EffectClass::Idempotent,
             "write" => tool.effect = EffectClass::Write,
@@ -97,11 +99,18 @@ pub fn tool(text: &str) -> ToolSpec {
             server if server.starts_with('@') => {
                 tool.remote = Some(Remote { server: server[1..].to_owned(), name: tool.name.to_string() });
             }
+            retries if retries.starts_with("retry=") => tool.retry = Some(retry(retries.trim_start_matches("retry="))),
             "terminate" => tool.after_execution = AfterExecution::Terminate,
             deadline => tool.deadline_ms = number(deadline.trim_end_matches("ms")),
         }
     }
     tool
+}
+
+/// Reads `2/100ms`: two repetitions, and the first pause.
+pub fn retry(text: &str) -> CallRetries {
+    let (max, backoff) = text.split_once('/').expect("retries are N/Nms");
+    CallRetries { max: number(max), backoff_ms: number(backoff.trim_end_matches("ms")) }
 }
 
 /// Reads the notation of one rule for approvals: a pattern of tool names, and conditions.
@@ -130,6 +139,9 @@ fn choice(text: &str) -> ToolChoice {
     }
 }
 
+/// A token that is read costs two micro-dollars, and one that is written ten.
+const PRICES: Prices = Prices { input: 2_000_000, output: 10_000_000, cached: 2_000_000, cache_written: 2_000_000 };
+
 fn set_budget(budgets: &mut Budgets, text: &str) {
     let (limit, kind) = text.split_once(' ').expect("a budget is a number and a kind");
     let limit: u64 = number(limit);
@@ -139,6 +151,7 @@ fn set_budget(budgets: &mut Budgets, text: &str) {
         "calls" => budgets.calls = Some(small),
         "tokens" => budgets.tokens = Some(limit),
         "wall_ms" => budgets.wall_ms = Some(limit),
+        "cost" => budgets.cost = Some(CostBudget { limit, prices: PRICES }),
         "children" => budgets.children = Some(small),
         other => panic!("unknown budget {other:?}"),
     }

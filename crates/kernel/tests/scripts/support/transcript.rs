@@ -115,7 +115,9 @@ pub fn answer(question: Question, driver: &Driver) -> String {
 fn event(event: &Event) -> String {
     let detail = match event {
         Event::Reasoned { chunks, .. } => format!("after {} signs", chunks.0.len()),
-        Event::Leased | Event::Heartbeat | Event::Unparked | Event::OwnerChanged { .. } => return event.kind().to_owned(),
+        Event::Leased | Event::Heartbeat | Event::Unparked | Event::OwnerChanged { .. } | Event::Steered { .. } => {
+            return event.kind().to_owned();
+        }
         Event::Accepted { origin, .. } => spell(origin),
         Event::IterationStarted { iteration, .. } | Event::Compacting { iteration } | Event::Compacted { iteration, .. } => {
             iteration.to_string()
@@ -128,6 +130,7 @@ fn event(event: &Event) -> String {
         Event::Cut { resumes: false, .. } => "ends".to_owned(),
         Event::Reported { call, status, after, .. } => format!("{} {}{}", call.0, status.as_str(), ending(*after)),
         Event::LeaseEnded { call } | Event::ChildBegun { call } | Event::CallParked { call } => call.0.to_string(),
+        Event::CallRetried { call, retry, at, .. } => format!("{} for the {retry}. time at {}", call.0, at.0),
         Event::Interrupted(interrupt) => interrupted(interrupt),
         Event::Approved { by, .. } => format!("by {by}"),
         Event::Edited { call, by, .. } => format!("{} by {by}", call.0),

@@ -20,8 +20,17 @@ fn a_full_file_gives_agents() {
             model: Some("anything".into()),
             instructions: Some("Find it.\n".into()),
             tools: vec!["echo".into(), "pay".into(), "agent/plain".into()],
-            budgets: Budgets { iterations: 5, calls: Some(20), tokens: Some(100_000), wall_ms: Some(7_200_000), children: Some(4) },
+            budgets: Budgets {
+                iterations: 5,
+                calls: Some(20),
+                tokens: Some(100_000),
+                wall_ms: Some(7_200_000),
+                children: Some(4),
+                cost: None
+            },
+            cost_limit: Some(2_500_000),
             budgets_park: true,
+            ask: true,
             serial: true,
             max_depth: 2,
             description: Some("Finds things.".into()),

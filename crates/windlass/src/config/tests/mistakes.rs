@@ -274,6 +274,48 @@ fn tm_14_a_token_has_at_least_22_characters() {
 }
 
 #[test]
+fn repetitions_of_calls_are_few() {
+    for (retry, mistake) in [
+        ("{ max: 11 }", "tools.external[0].retry.max: at most 10 repetitions are possible"),
+        ("{ backoff: 1s }", "tools.external[0].retry: max is missing"),
+        ("3", "tools.external[0].retry: expected a mapping, found a single value"),
+    ] {
+        let found = error(&format!("tools: {{ external: [ {{ name: a, retry: {retry} }} ] }}"), &[]);
+        assert!(found.ends_with(mistake), "{found}");
+    }
+}
+
+#[test]
+fn prices_and_costs_are_numbers_with_at_most_six_decimals() {
+    const WANTED: &str = "expected a number with at most six decimals, such as 2.5, found";
+    for (text, mistake) in [
+        ("prices: { a: { input: 1 } }", "prices.a: output is missing".to_owned()),
+        ("prices: { a: { input: -1, output: 1 } }", format!("prices.a.input: {WANTED} \"-1\"")),
+        ("prices: { a: { input: 0.0000001, output: 1 } }", format!("prices.a.input: {WANTED} \"0.0000001\"")),
+        (
+            "agents: { a: { budgets: { cost_usd: 0 } } }",
+            "agents.a.budgets.cost_usd: expected a number of dollars above zero, found \"0\"".to_owned(),
+        ),
+        ("agents: { a: { budgets: { cost_usd: much } } }", format!("agents.a.budgets.cost_usd: {WANTED} \"much\"")),
+    ] {
+        let found = error(text, &[]);
+        assert!(found.ends_with(&mistake), "{found}");
+    }
+}
+
+#[test]
+fn a_webhook_needs_an_address_and_a_secret() {
+    for (notify, mistake) in [
+        ("{ url: https://h }", "interrupts.notify: secret is missing"),
+        ("{ secret: x }", "interrupts.notify: url is missing"),
+        ("{ url: h, secret: x }", "interrupts.notify.url: expected an address that begins with http:// or https://, found \"h\""),
+    ] {
+        let found = error(&format!("interrupts: {{ notify: {notify} }}"), &[]);
+        assert!(found.ends_with(mistake), "{found}");
+    }
+}
+
+#[test]
 fn agents_that_an_agent_asks_must_exist_and_differ_for_models() {
     check(&[
         (

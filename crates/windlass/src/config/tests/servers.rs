@@ -19,6 +19,7 @@ fn servers_are_read_to_the_last_key() {
                 authorization: Some(secret()),
             },
             effects: effects.map(|(tool, effect)| (tool.to_owned(), effect)).into(),
+            retry: None,
             tenants: of_default(),
             shared: false,
         }
@@ -32,6 +33,7 @@ fn servers_are_read_to_the_last_key() {
     assert_eq!(built[0].headers, [("x-key".to_owned(), "s3cret-of-22-characters".to_owned()), ("x-team".to_owned(), "blue".to_owned())]);
     assert_eq!((built[0].authorization.as_deref(), built[0].effects.len()), (Some("s3cret-of-22-characters"), 3));
     assert_eq!(built.iter().map(|server| server.shared).collect::<Vec<_>>(), [false, true, false]);
+    assert_eq!(built[1].retry, Some(CallRetries { max: 3, backoff_ms: 1_000 }));
     let allowed: Vec<String> = config.egress.iter().map(Allowed::to_string).collect();
     assert_eq!(allowed, ["127.0.0.1/32", "10.1.0.0/16", "fd00::/8", "tools.internal"]);
     let variables = [("WINDLASS_TOOLS__MCP__0__LABEL", "a"), ("WINDLASS_TOOLS__MCP__0__URL", "http://host/mcp")];
@@ -56,7 +58,7 @@ fn unusable_servers_are_refused_with_a_message() {
         ("{ label: a, ulr: http://h }", "unknown key \"ulr\" in tools.mcp[0]; did you mean \"url\"?"),
         (
             "{ label: a, url: http://h, colour: red }",
-            "unknown key \"colour\" in tools.mcp[0]; valid keys: label, url, headers, authorization, command, env, effects, shared, tenants",
+            "unknown key \"colour\" in tools.mcp[0]; valid keys: label, url, headers, authorization, command, env, effects, retry, shared, tenants",
         ),
         ("{ label: a, command: tool }", "tools.mcp[0].command: expected a list, found a single value"),
         ("{ label: a, command: [] }", "tools.mcp[0].command: expected a program and its arguments, found none"),
