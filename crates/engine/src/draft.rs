@@ -144,9 +144,7 @@ fn call_changes(transition: &mut Transition) -> Vec<(CallNumber, CallChange)> {
     let contents = call_contents(transition);
     let change = |(call, update)| match update {
         CallUpdate::Made { iteration, call: open } => (call, made(&open, iteration, &contents)),
-        CallUpdate::Moved { status, result, deadline, item, retry } => {
-            (call, CallChange::Moved { status, result, deadline, item, retry })
-        }
+        CallUpdate::Moved { status, result, deadline, item, retry } => (call, CallChange::Moved { status, result, deadline, item, retry }),
     };
     std::mem::take(&mut transition.calls).into_iter().map(change).collect()
 }

@@ -47,8 +47,7 @@ pub use interrupt::{Cause, Gate, Interrupt, OnTimeout, PassedBudget, Verdict};
 pub use ledger::{CallStatus, CallUpdate, InterruptUpdate, call_updates, interrupt_updates};
 pub use manifest::{
     AfterExecution, CallRetries, Compaction, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolAddress,
-    ToolChoice,
-    ToolServer, ToolSpec,
+    ToolChoice, ToolServer, ToolSpec,
 };
 pub use outstanding::{Effect, newly_outstanding, outstanding};
 pub use price::{CostBudget, Prices};

@@ -389,12 +389,14 @@ mod tests {
             remote: server.map(|server| Remote { server: server.into(), name: "pay".into() }),
             untrusted: false,
             agent: None,
+            retry: None,
         }
     }
 
     #[test]
     fn a_child_has_no_tool_whose_calls_the_client_of_its_parent_approves() {
-        let plain = || Manifest::plain("m", Budgets { iterations: 1, calls: None, tokens: None, wall_ms: None, children: None });
+        let plain =
+            || Manifest::plain("m", Budgets { iterations: 1, calls: None, tokens: None, wall_ms: None, children: None, cost: None });
         let parent = Manifest { tools: vec![tool("pay", Some("bank"))], client_approves: vec!["pay".into()], ..plain() };
         let tools = vec![tool("pay", None), tool("bank__pay", Some("bank")), tool("look", None), tool("other__pay", Some("other"))];
         let mut child = Manifest { tools, ..plain() };

@@ -78,6 +78,7 @@ mod tests {
             remote: Some(Remote { server: "a".into(), name: name.into() }),
             untrusted: true,
             agent: None,
+            retry: None,
         }
     }
 

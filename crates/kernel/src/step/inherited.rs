@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::Draft;
 use crate::{
-    budget,
+    budget::{self, Spent},
     content::{self, ClientAnswer, ItemKind},
     event::{EndReason, Event},
     ids::CallNumber,
@@ -22,7 +22,7 @@ impl Draft<'_, '_> {
         for (plan, call) in planned.iter_mut().zip(left) {
             plan.refused = unapproved(self.manifest, call).or(plan.refused.take()).or_else(|| moved(self.manifest, call));
         }
-        let breach = budget::before_calls(self.run(), &self.manifest.budgets, 0, self.wanted(&planned), self.moment.now);
+        let breach = budget::before_calls(self.run(), &self.manifest.budgets, Spent::default(), self.wanted(&planned), self.moment.now);
         if let Some(breach) = breach.filter(|_| !self.manifest.budgets_park) {
             return self.breach(breach);
         }
@@ -59,10 +59,10 @@ fn moved(manifest: &Manifest, call: &InheritedCall) -> Option<Refusal> {
     let is_other = call.approval.as_ref().is_some_and(|approval| approval.address != manifest.address(&call.requested.tool));
     let message = match (tool.route, is_other) {
         (Route::Client, _) => "the tool of this call is a function of the client now; it was not made. Call the tool again if it is needed",
-        (Route::InProcess | Route::External | Route::Child, true) => {
+        (Route::InProcess | Route::External | Route::Child | Route::Person, true) => {
             "the user approved this call for another tool server; it was not made. Call the tool again if it is needed"
         }
-        (Route::InProcess | Route::External | Route::Child, false) => return None,
+        (Route::InProcess | Route::External | Route::Child | Route::Person, false) => return None,
     };
     Some(Refusal { code: "another_tool", message: message.to_owned() })
 }

@@ -21,6 +21,8 @@ fn taint_comes_up_from_children() {
         untrusted: false,
         deadline: Timestamp::NEVER,
         child: Some(RunId(uuid::Uuid::from_u128(1))),
+        retry: 0,
+        not_before: None,
         progress: Progress::Begun,
     };
     let reported = |below| Event::Reported {
@@ -30,7 +32,7 @@ fn taint_comes_up_from_children() {
         after: tool.after_execution,
         below,
     };
-    let made = Event::CallsInherited { at: Timestamp(0), calls: vec![call.clone()] };
+    let made = Event::CallsInherited { at: Timestamp(0), calls: vec![call.clone()], tainted: false };
     let read = |below| fold([&accepted, &made, &reported(below)]).unwrap().tainted;
     assert!(!read(None) && !read(Some(Box::new(Below { lost: 1, ..Below::default() }))));
     assert!(read(Some(Box::new(Below { tainted: true, ..Below::default() }))));
@@ -85,10 +87,14 @@ fn what_is_left_is_shared_out() {
     run.below = Below { lost: 11, calls: 1, children: 1, ..Below::default() };
     let share = budget::share(&run, &setup.manifest.budgets, 2, Timestamp(0));
     assert_eq!((share.calls, share.tokens, share.children, share.wall_ms), (Some(3), Some(30), Some(2), None));
-    let own = Budgets { iterations: 4, calls: Some(1), tokens: None, wall_ms: Some(5), children: Some(9) };
+    let own = Budgets { iterations: 4, calls: Some(1), tokens: None, wall_ms: Some(5), children: Some(9), cost: None };
     let pinned = own.within(share);
     assert_eq!((pinned.iterations, pinned.calls, pinned.tokens, pinned.wall_ms, pinned.children), (4, Some(1), Some(30), Some(5), Some(2)));
-    let none =
-        budget::share(&run, &Budgets { iterations: 1, calls: Some(1), tokens: Some(3), wall_ms: None, children: None }, 1, Timestamp(0));
+    let none = budget::share(
+        &run,
+        &Budgets { iterations: 1, calls: Some(1), tokens: Some(3), wall_ms: None, children: None, cost: None },
+        1,
+        Timestamp(0),
+    );
     assert_eq!((none.calls, none.tokens, none.children), (Some(0), Some(0), None), "nothing is left");
 }

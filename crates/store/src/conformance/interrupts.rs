@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use windlass_kernel::{
-    ASK_PERSON, AgentKey, Answer, CallNumber, Cause, Decision, Event, Gate, Input, Interrupt, ItemKind, NewItem, OnTimeout, Opening, Origin,
-    RequestedCall, RunId, StreamedText, TaskStatus, Tenant, Timestamp, Verdict, content,
+    ASK_PERSON, AgentKey, Answer, CallNumber, Cause, Decision, Event, Gate, Input, Interrupt, ItemKind, NewItem, OnTimeout, Opening,
+    Origin, RequestedCall, RunId, StreamedText, TaskStatus, Tenant, Timestamp, Verdict, content,
 };
 use windlass_ports::{
     CallStatus, ClosedInterrupt, Enqueued, GivenUp, InterruptId, InterruptScan, InterruptView, MessageKind, NewMessage, NewRun, StoreError,
