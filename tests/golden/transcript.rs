@@ -118,7 +118,7 @@ impl Names {
             let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
             if is_number && out.ends_with("127.0.0.1:") {
                 out.push_str("<port>");
-            } else if is_number && out.ends_with("\"first_token_ms\":") {
+            } else if is_number && ["\"first_token_ms\":", "\"waited_ms\":"].iter().any(|name| out.ends_with(name)) {
                 out.push_str("<ms>");
             } else {
                 out.push_str(&self.name(word));

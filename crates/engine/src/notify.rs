@@ -12,7 +12,7 @@ use crate::engine::Inner;
 
 /// Notices that are being sent at once.
 const SENDING_MAX: usize = 8;
-/// Notices that are being sent or wait for their next attempt. Further ones are left out: whoever gets thousands looks at the list anyway.
+/// Notices that are being sent or wait for their next attempt. Further ones are left out: the list has them.
 const WAITING_MAX: usize = 4_096;
 /// Attempts at one notice.
 const ATTEMPTS_MAX: u32 = 12;

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tm_07_a_notice_goes_only_where_the_operator_allows() {
+    async fn a_notice_goes_only_where_the_operator_allows() {
         assert!(webhook("http://127.0.0.1/hook", &[]).err().expect("it is refused").contains("egress.allow"));
         assert!(webhook("ftp://example.com/", &[]).is_err());
         let hook = webhook("http://localhost:1/hook", &[]).expect("names are checked when they are used");

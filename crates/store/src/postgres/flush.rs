@@ -329,11 +329,9 @@ impl Writes<'_> {
 
     /// The numbers of repetitions of the new messages, and then of the calls that move.
     fn retries(&self) -> Part<'_> {
-        let messages: Vec<i64> =
-            self.all(|write_set| write_set.messages.values().filter_map(|write| write.inserted().map(|(_, row)| i64::from(row.retry))));
-        let calls: Vec<Option<i64>> =
-            self.all(|write_set| write_set.calls.values().filter_map(|write| write.moved().map(|moved| moved.retry.map(i64::from))));
-        Part::of(&messages, [column(&messages, |retry| retry), column(&calls, |retry| retry)])
+        let messages = self.all(|write_set| write_set.messages.values().filter_map(|write| Some(write.inserted()?.1.retry)));
+        let calls = self.all(|write_set| write_set.calls.values().filter_map(|write| Some(write.moved()?.retry)));
+        Part::of(&messages, [column(&messages, i64::from), column(&calls, |retry: Option<u32>| retry.map(i64::from))])
     }
 
     fn changed_messages(&self) -> Part<'_> {
