@@ -3,9 +3,9 @@
 //! receive the same messages.
 
 use serde_json::{Value, json};
-use windlass_tests::{FakeModel, Scene, Server, ServerBuilder, Speech};
+use windlass_tests::{FakeModel, McpServer, Scene, Server, ServerBuilder, Speech};
 
-use crate::program::Sdk;
+use crate::program::{Sdk, builder_with};
 
 /// The user's messages in the two turns.
 pub const TURNS: [&str; 2] = ["Plan a day in Oslo.", "And in Bergen?"];
@@ -117,4 +117,35 @@ async fn the_ai_sdk_has_a_conversation_with_tools_through_its_provider_for_opena
 #[tokio::test]
 async fn the_ai_sdk_has_a_conversation_with_tools_through_its_provider_for_open_responses() {
     converses(Sdk::Node, "ai_sdk_open_responses", &["plain, sent again", "streamed, sent again"]).await;
+}
+
+/// Runs a client program whose user approves a call of a tool server in one run and rejects it in another, in each of these ways.
+async fn approves(sdk: Sdk, program: &str, tool: &str, ways: &[&str]) {
+    let tools = McpServer::start().await;
+    let more = format!("{}egress: {{ allow: ['127.0.0.1'] }}\n", tools.config("tools"));
+    let server = builder_with(&more).start().await;
+    let saw = sdk.run_with(program, &server, &tools.url).await;
+    assert_eq!(saw.as_object().map(|ways| ways.len()), Some(ways.len()), "{saw:#}");
+    for way in ways {
+        for (answer, text) in [("approved", "It was allowed."), ("rejected", "It was refused.")] {
+            let asked = &saw[way][answer]["asked"];
+            assert_eq!(asked.as_array().map(Vec::len), Some(1), "{way}, {answer}: {saw:#}");
+            assert!(asked[0].to_string().contains(tool) && asked[0].to_string().contains("with leave"), "{way}, {answer}: {saw:#}");
+            assert!(saw[way][answer]["text"].as_str().is_some_and(|said| said.ends_with(text)), "{way}, {answer}: {saw:#}");
+        }
+    }
+    assert_eq!(tools.starts("echo").len(), ways.len(), "once where it was approved");
+}
+
+#[tokio::test]
+async fn an_agent_of_the_agents_sdk_asks_its_callback_for_approval() {
+    let ways = ["plain, chained", "plain, sent again", "streamed, chained", "streamed, sent again", "socket, chained"];
+    approves(Sdk::Python, "agents_sdk_approve", "echo", &ways).await;
+}
+
+/// The provider for Open Responses has no tools of servers, and so no approvals.
+#[tokio::test]
+async fn the_ai_sdk_approves_a_call_through_its_provider_for_openai() {
+    let ways = ["plain, referred to", "streamed, referred to", "plain, sent again", "streamed, sent again"];
+    approves(Sdk::Node, "ai_sdk_approve", "mcp.echo", &ways).await;
 }

@@ -94,7 +94,14 @@ impl Sdk {
 
     /// Runs one of this SDK's programs to its end. Returns the last line that it printed.
     pub async fn run(self, program: &str, server: &Server) -> Value {
-        let mut running = self.start(program, server);
+        self.run_with(program, server, "").await
+    }
+
+    /// The same for a program that declares a tool server with this address.
+    pub async fn run_with(self, program: &str, server: &Server, tools_url: &str) -> Value {
+        let (mut command, folder) = self.command(program);
+        command.env("OPENAI_BASE_URL", format!("{}/v1", server.base())).env("TOOLS_URL", tools_url);
+        let mut running = Program::start(command, folder);
         let mut last = Value::Null;
         while let Some(line) = running.line().await {
             last = line;

@@ -25,6 +25,7 @@ with_both! {
     a_function_of_the_clients_is_called_and_answered,
     a_function_is_called_through_the_helper_without_storing_anything,
     a_tool_of_the_servers_is_called_and_shown,
+    a_call_is_approved_or_rejected,
     a_response_in_the_background_is_polled,
     a_response_is_cancelled,
     a_stream_is_read_on_after_a_kill,
@@ -108,6 +109,27 @@ async fn a_tool_of_the_servers_is_called_and_shown(sdk: Sdk) {
         assert_eq!(saw[way], expected, "{way}");
     }
     assert_eq!(tools.starts("echo").len(), 4, "each once in each way");
+}
+
+async fn a_call_is_approved_or_rejected(sdk: Sdk) {
+    let (server, tools) = with_tools().await;
+    let saw = sdk.run("approve", &server).await;
+    let asked =
+        json!(["requires_action", ["mcp_list_tools", "message", "mcp_approval_request"], "tools", "echo", { "text": "with leave" }]);
+    let ways = ["plain, chained", "plain, sent again", "helper, chained", "helper, sent again"];
+    assert_eq!(saw.as_object().map(|ways| ways.len()), Some(ways.len()), "{saw:#}");
+    for way in ways {
+        let approved = json!({ "asked": asked, "items": ["mcp_list_tools", "mcp_call", "message"], "of_request": true,
+            "outcome": ["with leave", null, "completed"], "text": "It was allowed." });
+        assert_eq!(saw[way]["approved"], approved, "{way}");
+        let rejected = &saw[way]["rejected"];
+        assert_eq!(
+            (&rejected["text"], &rejected["outcome"][2], &rejected["of_request"]),
+            (&json!("It was refused."), &json!("failed"), &json!(true))
+        );
+        assert!(rejected["outcome"][1].as_str().is_some_and(|error| error.contains("not today")), "{way}: {rejected}");
+    }
+    assert_eq!(tools.starts("echo").len(), ways.len(), "once where it was approved");
 }
 
 async fn a_response_in_the_background_is_polled(sdk: Sdk) {

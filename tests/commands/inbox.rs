@@ -20,6 +20,9 @@ agents:
   thrifty: { tools: [note], budgets: { iterations: 1, parks: true } }
 limits: { sweep_interval: 50ms, lease: 1s }";
 
+/// The parameters of a tool that pays whole sums.
+const SUMS: &str = "{ type: object, properties: { sum: { type: integer } } }, effect: write";
+
 /// The open interrupts, once there is one.
 async fn waiting(folder: &Path) -> Value {
     for _ in 0..100 {
@@ -92,6 +95,28 @@ async fn s_11_an_approval_is_given_between_two_kills_and_the_call_starts_once() 
     assert_eq!(ended(folder, &id).await["task_status"], "success");
     let calls = post(&dev, "/v1/tools/pay/claim", json!({ "worker": "w" })).await;
     assert_eq!(calls["calls"], json!([]), "it was started once");
+}
+
+#[tokio::test]
+async fn s_11_a_call_is_approved_with_other_arguments_from_a_file() {
+    let folder = TempDir::new().expect("a folder");
+    let folder = folder.path();
+    std::fs::write(folder.join("windlass.yaml"), CONFIG.replace("{ type: object }, effect: write", SUMS)).expect("a configuration");
+    let dev = Dev::start(folder);
+    post(&dev, "/v1/agents/clerk/enqueue", json!({ "input": "call pay {\"sum\": 5}" })).await;
+    waiting(folder).await;
+    for (text, message) in [("{", "no JSON object"), ("[]", "must be a JSON object"), (r#"{"sum":"all"}"#, "/sum")] {
+        std::fs::write(folder.join("edit.json"), text).expect("a file");
+        let (out, err, code) = run(folder, &["approve", "1", "--edit", "edit.json"]);
+        assert!(code != Some(0) && err.contains(message), "{text}: {out}{err}");
+    }
+    std::fs::write(folder.join("edit.json"), r#"{"sum": 3}"#).expect("a file");
+    let (out, err, code) = run(folder, &["approve", "1", "--edit", "edit.json"]);
+    assert!(code == Some(0) && out.starts_with("edit int_"), "{out}{err}");
+    drop(dev);
+
+    let dev = Dev::start(folder);
+    assert_eq!(claim(&dev, "pay").await["arguments"], json!({ "sum": 3 }));
 }
 
 #[tokio::test]

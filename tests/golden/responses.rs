@@ -48,6 +48,21 @@ pub fn tools() -> Value {
     json!([{ "type": "mcp", "server_label": "tools", "require_approval": "never", "allowed_tools": ["echo"] }])
 }
 
+/// The same tools, whose calls the client approves.
+fn asking() -> Value {
+    let mut tools = tools();
+    tools[0]["require_approval"] = "always".into();
+    tools
+}
+
+/// The request that continues a response with an answer to its request for approval.
+fn answering(made: &Value, approve: bool) -> Value {
+    let output = made["output"].as_array().expect("an output");
+    let id = &output.iter().find(|item| item["type"] == "mcp_approval_request").expect("a request for approval")["id"];
+    let answer = json!([{ "type": "mcp_approval_response", "approval_request_id": id, "approve": approve }]);
+    json!({ "model": "m", "previous_response_id": made["id"], "input": answer, "tools": asking() })
+}
+
 fn function() -> Value {
     json!([{ "type": "function", "name": "look", "description": "looks", "parameters": { "type": "object" }, "strict": false }])
 }
@@ -77,6 +92,9 @@ async fn plain_responses() {
     t.get(&server, &format!("/v1/conversations/{conversation}/items?order=asc")).await;
     t.send(&server, Method::DELETE, &format!("/v1/conversations/{conversation}"), None).await;
     t.send(&server, Method::DELETE, &format!("/v1/responses/{id}"), None).await;
+    let asked = t.post(&server, "/v1/responses", json!({ "model": "m", "input": "the weather", "tools": asking() })).await;
+    t.post(&server, "/v1/responses", answering(&asked, true)).await;
+    t.post(&server, "/v1/responses", answering(&asked, false)).await;
     t.post(&server, "/v1/responses/input_tokens", json!({ "model": "m", "input": "how long is this?" })).await;
     t.get(&server, "/v1/models").await;
     transcript.check("responses_plain");
@@ -97,6 +115,13 @@ async fn streamed_responses() {
     let kept = t.post(&server, "/v1/responses", json!({ "model": "m", "input": "the weather", "tools": tools() })).await;
     let id = kept["id"].as_str().expect("a response has an id");
     t.get(&server, &format!("/v1/responses/{id}?stream=true&starting_after=4")).await;
+    let body = json!({ "model": "m", "input": "the weather", "tools": asking() });
+    let asked = t.post(&server, "/v1/responses", body.clone()).await;
+    for body in [body, answering(&asked, true)] {
+        let mut streamed = body;
+        streamed["stream"] = true.into();
+        t.post(&server, "/v1/responses", streamed).await;
+    }
     transcript.check("responses_streamed");
 }
 
@@ -113,7 +138,8 @@ async fn refused_requests() {
         json!({ "model": "m", "input": "hello", "temperature": 9 }),
         json!({ "model": "m", "input": "hello", "previous_response_id": "resp_00000000000000000000000000000000" }),
         json!({ "model": "m", "input": "hello", "tools": [{ "type": "file_search", "vector_store_ids": ["x"] }] }),
-        json!({ "model": "m", "input": "hello", "tools": [{ "type": "mcp", "server_label": "x", "server_url": "http://127.0.0.1:9/mcp" }] }),
+        json!({ "model": "m", "input": [{ "type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": true }] }),
+        json!({ "model": "m", "input": [{ "type": "mcp_approval_response", "approval_request_id": "mcpr_00000000000000000000000000000000_1", "approve": true }] }),
         json!({ "model": "m", "input": "refuse" }),
         json!({ "model": "m", "input": [{ "type": "function_call_output", "call_id": "call_1", "output": "x" }] }),
     ];

@@ -63,32 +63,6 @@ async fn tm_17_no_secret_of_a_declared_server_is_shown_or_stored() {
 }
 
 #[tokio::test]
-async fn tm_07_a_declared_server_is_not_contacted_without_approval() {
-    let (server, tools) = scripted_with("laps: [ { text: done } ]", "").await;
-    let other = McpServer::start().await;
-    in_every_mode(async |mode| {
-        for approval in [Value::Null, json!("always"), json!({ "never": { "read_only": true } }), json!({ "never": ["echo"] })] {
-            let asking = with(declared("other", &other), json!({ "require_approval": approval }));
-            let answer = server.refusal(mode, ask_with("go", &[mcp(), asking])).await;
-            assert_eq!(
-                (answer.status, answer.body["error"]["param"].as_str()),
-                (400, Some("tools[1].require_approval")),
-                "{}",
-                answer.body
-            );
-            let message = answer.body["error"]["message"].as_str().unwrap_or_default();
-            assert!(message.contains(r#""require_approval": "never""#), "{message}");
-        }
-        let answer = server.refusal(mode, ask_with("go", &[without(declared("other", &other), "require_approval")])).await;
-        assert_eq!((answer.status, answer.code()), (400, "missing_required_parameter"), "{}", answer.body);
-    })
-    .await;
-    assert_eq!((other.requests(), tools.requests()), (0, 0), "nor is a server that comes before it");
-    let named = with(declared("other", &other), json!({ "require_approval": { "never": ["echo"] }, "allowed_tools": ["echo"] }));
-    assert_eq!(server.respond(Mode::Plain, ask_with("go", &[named])).await.text(), "done");
-}
-
-#[tokio::test]
 async fn tm_07_hints_of_a_declared_server_lift_nothing() {
     let scenes = || vec![Scene::Call(vec![("echo", json!({ "text": "hi" }))]), Scene::Say("done")];
     let other = McpServer::start().await;

@@ -1,5 +1,6 @@
 //! The promises of the Responses door, with the real binary: the loop behind `POST /v1/responses`, in every mode of a request.
 
+mod approvals;
 mod bad_input;
 mod budgets;
 mod choice;

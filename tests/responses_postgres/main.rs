@@ -1,6 +1,8 @@
 //! The promises of the Responses door, with the real binary, on PostgreSQL with NATS: the tests of `tests/responses`, unchanged, but only
 //! in streamed mode, since the modes differ in the door and not in the store.
 
+#[path = "../responses/approvals.rs"]
+mod approvals;
 #[path = "../responses/bad_input.rs"]
 mod bad_input;
 #[path = "../responses/budgets.rs"]

@@ -158,6 +158,8 @@ impl From<EngineError> for ApiError {
             EngineError::ConversationsAgent => Self::bad("bad_agent", message),
             EngineError::ConversationFull => Self::bad("conversation_full", message),
             EngineError::NotParked => Self::conflict("not_parked", message),
+            EngineError::BadArguments { .. } => Self::bad("bad_arguments", message),
+            EngineError::UnusableSchema(_) => Self::bad("unusable_schema", message),
             EngineError::NotShown => Self::conflict("not_what_was_shown", message),
             EngineError::UnfitDecision => Self::conflict("unfit_decision", message),
             EngineError::RaisedTooLittle { limit_min, .. } => {

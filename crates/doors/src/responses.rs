@@ -5,6 +5,7 @@
 
 mod answered;
 mod approval;
+mod approval_answers;
 mod body;
 mod chain;
 mod compact;

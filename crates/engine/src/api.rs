@@ -170,6 +170,12 @@ pub enum AnswerTarget {
 pub enum AnswerAction {
     /// The call may start with the arguments that were shown.
     Approve,
+    /// The call may start with other arguments, which the person wrote.
+    Edit {
+        /// The content of the call as the person wants it, as [`Engine::edited_call`](crate::Engine::edited_call) makes it. Empty if the
+        /// person saw something else than the interrupt shows: then the answer is refused.
+        call: Bytes,
+    },
     /// The call must not start.
     Reject {
         /// What the model reads about it. May be empty.
@@ -321,6 +327,17 @@ pub enum EngineError {
     /// The person saw another item than the one that waits for the decision.
     #[error("the interrupt shows another item than the one that was answered; read it again")]
     NotShown,
+    /// The arguments that a person wrote do not fit the tool.
+    #[error("the arguments do not fit the schema of the tool at {place}: {reason}")]
+    BadArguments {
+        /// The place in the arguments, as a JSON pointer.
+        place: String,
+        /// Why they do not fit.
+        reason: String,
+    },
+    /// The arguments that a person wrote cannot be checked.
+    #[error("the schema of the tool cannot be used to check arguments ({0}); approve or reject the call as it is")]
+    UnusableSchema(String),
     /// The decision does not fit the cause of the interrupt.
     #[error("this decision does not fit what the turn waits for")]
     UnfitDecision,

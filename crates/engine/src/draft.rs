@@ -80,15 +80,19 @@ impl Draft {
         let earlier = self.calls.iter_mut().find(|(number, _)| *number == call);
         match (earlier, change) {
             (None, change) => self.calls.push((call, change)),
-            (Some((_, CallChange::Made(made))), CallChange::Moved { status, result, deadline, retry: _ }) => {
+            (Some((_, CallChange::Made(made))), CallChange::Moved { status, result, deadline, item, retry: _ }) => {
                 made.status = status;
                 made.result = result.or(made.result);
                 made.deadline = deadline.unwrap_or(made.deadline);
+                made.item = item.unwrap_or(made.item);
             }
-            (Some((_, moved @ CallChange::Moved { .. })), CallChange::Moved { status, result, deadline, retry }) => {
-                let CallChange::Moved { result: old_result, deadline: old_deadline, retry: old_retry, .. } = moved.clone() else { return };
+            (Some((_, moved @ CallChange::Moved { .. })), CallChange::Moved { status, result, deadline, item, retry }) => {
+                let CallChange::Moved { result: old_result, deadline: old_deadline, item: old_item, retry: old_retry, .. } = moved.clone()
+                else {
+                    return;
+                };
                 let (result, deadline) = (result.or(old_result), deadline.or(old_deadline));
-                *moved = CallChange::Moved { status, result, deadline, retry: retry.or(old_retry) };
+                *moved = CallChange::Moved { status, result, deadline, item: item.or(old_item), retry: retry.or(old_retry) };
             }
             (Some((_, earlier)), made @ CallChange::Made(_)) => *earlier = made,
         }
@@ -140,7 +144,7 @@ fn call_changes(transition: &mut Transition) -> Vec<(CallNumber, CallChange)> {
     let contents = call_contents(transition);
     let change = |(call, update)| match update {
         CallUpdate::Made { iteration, call: open } => (call, made(&open, iteration, &contents)),
-        CallUpdate::Moved { status, result, deadline, retry } => (call, CallChange::Moved { status, result, deadline, retry }),
+        CallUpdate::Moved { status, result, deadline, item, retry } => (call, CallChange::Moved { status, result, deadline, item, retry }),
     };
     std::mem::take(&mut transition.calls).into_iter().map(change).collect()
 }
@@ -182,7 +186,9 @@ fn kind_of(events: &[Event]) -> CommitKind {
             Event::Ended { .. } => CommitKind::End,
             Event::Interrupted(_) | Event::CallParked { .. } | Event::Parked { .. } => CommitKind::Park,
             Event::OwnerChanged { .. } => CommitKind::TakeOver,
-            Event::Approved { .. } | Event::Resolved { .. } | Event::CallReleased { .. } | Event::Unparked => CommitKind::Answer,
+            Event::Approved { .. } | Event::Edited { .. } | Event::Resolved { .. } | Event::CallReleased { .. } | Event::Unparked => {
+                CommitKind::Answer
+            }
             Event::Leased => CommitKind::Enter,
             Event::Replied { .. } | Event::CallsInherited { .. } => CommitKind::Suspend,
             Event::Cut { .. } => CommitKind::Cut,

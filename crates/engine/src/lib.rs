@@ -13,6 +13,7 @@ mod converse;
 mod count;
 mod crash;
 mod draft;
+mod edit;
 mod effects;
 mod engine;
 mod failover;

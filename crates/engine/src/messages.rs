@@ -74,6 +74,7 @@ impl Projection<'_> {
             | Event::Compacted { .. }
             | Event::Heartbeat
             | Event::Approved { .. }
+            | Event::Edited { .. }
             | Event::Unparked
             | Event::OwnerChanged { .. }
             | Event::Ignored { .. }

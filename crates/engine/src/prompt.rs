@@ -239,8 +239,17 @@ impl<'a> Prompt<'a> {
         self.turns.push(Turn::Assistant { reasoning, text, calls: Vec::new(), outputs: Vec::new() });
     }
 
-    /// Adds a call of the run itself. An inherited call is present already, in the turn of the run that made it.
+    /// Adds a call of the run itself. An inherited call is present already, in the turn of the run that made it. A call that a person changed
+    /// replaces the model's.
     fn own_call(&mut self, call: Call) {
+        if let Some(position) = self.numbered.get(&call.call).filter(|_| call.edited).copied() {
+            if let Some(Turn::Assistant { calls, .. }) = self.turns.get_mut(position.turn)
+                && let Some(model_call) = calls.get_mut(position.call)
+            {
+                model_call.arguments = call.arguments;
+            }
+            return;
+        }
         let taken = call.takes.and_then(|number| self.numbered.get(&number).copied());
         let position = match taken {
             Some(position) => position,

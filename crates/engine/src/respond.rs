@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use windlass_kernel::{
-    AgentKey, AgentName, BoxRange, CallNumber, ItemKind, Manifest, Opening, RequestedCall, RunId, Tenant, Timestamp, ToolName, ToolSpec,
-    content,
+    AgentKey, AgentName, BoxRange, InheritedCall, ItemKind, Manifest, Opening, RunId, Tenant, Timestamp, ToolName, ToolSpec, content,
 };
 use windlass_ports::{
     Enqueued as StoreEnqueued, InConversation, Lineage, MessageKind, RequestHash, TenantCursor, TenantErasure, ToolServers, codec,
@@ -60,8 +59,8 @@ pub struct Respond {
 pub struct DeferredCalls {
     /// The run that deferred them.
     pub run: RunId,
-    /// The calls, with the numbers they have in that run.
-    pub calls: Vec<(CallNumber, RequestedCall)>,
+    /// The calls, with the client's answers to those that it had to approve.
+    pub calls: Vec<InheritedCall>,
     /// Whether the input contains the calls already, as inherited calls under their own numbers.
     pub is_placed: bool,
 }
@@ -105,8 +104,8 @@ impl Engine {
             follows = Some(left.run);
             takes = follows.filter(|_| !left.calls.is_empty());
             // The calls are also put into the context box, where a worker that enters the run later finds them.
-            for (number, call) in left.calls.iter().filter(|_| !left.is_placed) {
-                input.push(self.item(ItemKind::Call, content::taken_call(*number, call, Some(*number)))?);
+            for call in left.calls.iter().filter(|_| !left.is_placed) {
+                input.push(self.item(ItemKind::Call, content::inherited_call(call.number, call))?);
             }
             if takes.is_some() {
                 opening = Opening::InheritCalls(left.calls);

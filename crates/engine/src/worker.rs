@@ -271,9 +271,10 @@ impl Worker {
                 message.resolve(Reply::Committed(row));
             }
             // A result that arrived before the run was suspended waits in the inbox, and so does an instruction that another process took.
-            // The next run waits for its worker. A stop of the parent must not wait until the run suspends.
-            let has_stop = self.active.run().is_some_and(|run| run.state.parent.is_some());
-            again = committed.next_leased || (committed.pending > 0 && (uses_messages || has_stop));
+            // The next run waits for its worker. A child run looks at once: its parent may have ended, and a stop must not wait until the
+            // run suspends.
+            let is_child = self.active.run().is_some_and(|run| run.state.parent.is_some());
+            again = committed.next_leased || (committed.pending > 0 && (uses_messages || is_child));
         }
         pending.retain(|message| !message.is_resolved());
         self.active.clear_completed();
@@ -341,7 +342,9 @@ impl Worker {
     /// Handles an effect that found the lease lost just before it would have started. The effect is still owed, but the run is loaded
     /// again first, because another process may own it.
     fn reload_without_lease(&mut self) {
-        if let Some(mailbox) = self.mailbox.upgrade() {
+        // A process that drains leaves the effect to the next owner.
+        let drains = *self.inner.draining.borrow();
+        if let Some(mailbox) = self.mailbox.upgrade().filter(|_| !drains) {
             self.active.defer_effects(&self.inner, &mailbox);
         }
         self.active.forget_run();

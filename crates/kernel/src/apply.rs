@@ -33,8 +33,9 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
         | Event::Heartbeat => {}
         Event::IterationStarted { iteration, purpose, at } => start_iteration(run, *iteration, *purpose, *at),
         Event::ActionStarted { at, call } => start_action(run, *at, call),
-        Event::CallsInherited { at, calls } => {
+        Event::CallsInherited { at, calls, tainted } => {
             run.started_at.get_or_insert(*at);
+            run.tainted |= *tainted;
             make_calls(run, calls.len() as u32, calls);
         }
         Event::Cut { items, resumes, usage, lost, .. } => {
@@ -76,6 +77,7 @@ pub(crate) fn apply_to(run: &mut Run, event: &Event) {
         Event::CallRetried { call, retry, at, .. } => repeat(run, *call, *retry, *at),
         Event::Interrupted(interrupt) => open_interrupt(run, interrupt.clone()),
         Event::Approved { interrupt, by } => approve(run, *interrupt, by),
+        Event::Edited { interrupt, item, by, .. } => edit(run, *interrupt, *item, by),
         Event::Resolved { interrupt, deadline, raised, waited_ms, .. } => {
             raised.iter().for_each(|raised| run.raised.raise(*raised));
             run.raised.wait(*waited_ms);
@@ -186,6 +188,15 @@ fn hold(run: &mut Run, cause: Cause, call: Option<CallNumber>) {
 fn approve(run: &mut Run, number: u64, by: &Arc<str>) {
     if let Some(open) = run.interrupts.iter_mut().find(|open| open.number == number) {
         open.approvals.push(by.clone());
+    }
+}
+
+/// The new call is in the output box. What people approved before was another call.
+fn edit(run: &mut Run, number: u64, item: ItemId, by: &Arc<str>) {
+    run.output.length += 1;
+    if let Some(open) = run.interrupts.iter_mut().find(|open| open.number == number) {
+        open.shows = Some(item);
+        open.approvals = vec![by.clone()];
     }
 }
 

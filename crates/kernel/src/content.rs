@@ -4,7 +4,13 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
-use crate::{event::TaskStatus, ids::CallNumber, ids::ItemId, input::RequestedCall, manifest::ResultField};
+use crate::{
+    event::TaskStatus,
+    ids::{CallNumber, ItemId, RunId},
+    input::{InheritedCall, RequestedCall},
+    manifest::{ResultField, ToolAddress},
+    run::is_false,
+};
 
 /// The kind of an item. The names are those of the agents API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -143,6 +149,63 @@ pub struct Call {
     /// The number that the call had in the earlier run that did not make it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub takes: Option<CallNumber>,
+    /// Whether the run ended because the client has to approve the call.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub asks_client: bool,
+    /// The client's approval, if the earlier run asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ClientApproval>,
+    /// Whether the earlier run was tainted.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub tainted: bool,
+    /// Whether a person changed the arguments. The item then stands for an earlier one with the same number.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub edited: bool,
+}
+
+impl Call {
+    fn new(call: CallNumber, requested: &RequestedCall) -> Self {
+        let RequestedCall { provider_id, tool, arguments } = requested.clone();
+        Call { call, tool, arguments, provider_id, takes: None, asks_client: false, approval: None, tainted: false, edited: false }
+    }
+
+    /// The call as the model requested it.
+    pub fn requested(self) -> RequestedCall {
+        RequestedCall { provider_id: self.provider_id, tool: self.tool, arguments: self.arguments }
+    }
+
+    /// The call as it was inherited; `None` if it is the run's own.
+    pub fn inherited(mut self) -> Option<InheritedCall> {
+        let (number, approval, tainted) = (self.takes?, self.approval.take(), self.tainted);
+        Some(InheritedCall { number, approval, tainted, requested: self.requested() })
+    }
+}
+
+/// What a client answered to a run that asked it to approve a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientApproval {
+    /// The run that asked.
+    pub run: RunId,
+    /// Where the call would have gone, as the client was shown it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<ToolAddress>,
+    /// The answer.
+    pub answer: ClientAnswer,
+}
+
+/// Whether a client approved a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientAnswer {
+    /// The call is made with the arguments that the client was shown.
+    Approved,
+    /// The call is not made.
+    Rejected {
+        /// What the model reads about it. May be empty.
+        reason: String,
+    },
+    /// The client continued without an answer. The call is not made.
+    Missing,
 }
 
 /// The result of a call.
@@ -206,18 +269,23 @@ pub struct DeliveredField<'a> {
 
 /// Encodes a call that the model requested.
 pub fn call(number: CallNumber, requested: &RequestedCall) -> Bytes {
-    taken_call(number, requested, None)
+    encode(&Call::new(number, requested))
 }
 
-/// Encodes a call. `takes` is its number in an earlier run of the conversation that did not make it.
-pub fn taken_call(number: CallNumber, requested: &RequestedCall, takes: Option<CallNumber>) -> Bytes {
-    encode(&Call {
-        takes,
-        call: number,
-        tool: requested.tool.clone(),
-        arguments: requested.arguments.clone(),
-        provider_id: requested.provider_id.clone(),
-    })
+/// Encodes a call that the client has to approve before the next run makes it.
+pub fn asking_call(number: CallNumber, requested: &RequestedCall) -> Bytes {
+    encode(&Call { asks_client: true, ..Call::new(number, requested) })
+}
+
+/// Encodes a call with the arguments that a person wrote instead of the model's.
+pub fn edited_call(number: CallNumber, requested: &RequestedCall) -> Bytes {
+    encode(&Call { edited: true, ..Call::new(number, requested) })
+}
+
+/// Encodes a call that an earlier run of the conversation did not make, under its number in this run.
+pub fn inherited_call(number: CallNumber, call: &InheritedCall) -> Bytes {
+    let InheritedCall { number: takes, requested, approval, tainted } = call;
+    encode(&Call { takes: Some(*takes), approval: approval.clone(), tainted: *tainted, ..Call::new(number, requested) })
 }
 
 /// Encodes a result that came from outside. Its bytes are kept.

@@ -13,7 +13,7 @@ use crate::{
     input::Finish,
     interrupt::{Interrupt, Verdict},
     manifest::AfterExecution,
-    run::{BoxRange, OpenCall, Origin, ParentCall, ParkReason, Purpose},
+    run::{BoxRange, OpenCall, Origin, ParentCall, ParkReason, Purpose, is_false},
 };
 
 /// An entry of the journal. The state of a run is the fold of its events.
@@ -62,6 +62,9 @@ pub enum Event {
         at: Timestamp,
         /// The calls, whose contents are the next items of the output box.
         calls: Vec<OpenCall>,
+        /// Whether the earlier run was tainted, which taints this one.
+        #[serde(default, skip_serializing_if = "is_false")]
+        tainted: bool,
     },
     /// A streamed reply was cut off and the model did not continue it: the text is kept in the output box as a truncated message.
     Cut {
@@ -205,6 +208,18 @@ pub enum Event {
         /// Who approved it.
         by: Arc<str>,
     },
+    /// A person changed the arguments of a held call. The new call is the next item of the output box, and what others must have seen.
+    Edited {
+        /// The number of the interrupt.
+        #[serde(rename = "n")]
+        interrupt: u64,
+        /// The call.
+        call: CallNumber,
+        /// The item with the new arguments.
+        item: ItemId,
+        /// Who changed them, which counts as an approval. Earlier approvals count no more.
+        by: Arc<str>,
+    },
     /// An interrupt was closed.
     Resolved {
         /// The number of the interrupt.
@@ -307,6 +322,7 @@ impl Event {
             Event::LeaseEnded { .. } => "lease_ended",
             Event::Interrupted(_) => "interrupted",
             Event::Approved { .. } => "approved",
+            Event::Edited { .. } => "edited",
             Event::Resolved { .. } => "resolved",
             Event::CallParked { .. } => "call_parked",
             Event::CallReleased { .. } => "call_released",

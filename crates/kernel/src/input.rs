@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     budget::{Below, Spent, Usage},
     chunks::ChunkLengths,
-    content::Reasoning,
+    content::{ClientApproval, Reasoning},
     event::{InputKind, TaskStatus},
     facts::ReplyFacts,
     failure::{FailureCause, FailureCode},
@@ -128,8 +128,21 @@ pub enum Opening {
     Ask,
     /// A person's action: this call is made, and no model is asked.
     Act(RequestedCall),
-    /// Calls that an earlier run of the conversation did not make are made first. Each comes with its number in that run.
-    InheritCalls(Vec<(CallNumber, RequestedCall)>),
+    /// Calls that an earlier run of the conversation did not make are made first.
+    InheritCalls(Vec<InheritedCall>),
+}
+
+/// A call that an earlier run of the conversation did not make.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InheritedCall {
+    /// Its number in that run.
+    pub number: CallNumber,
+    /// The call as the model requested it.
+    pub requested: RequestedCall,
+    /// The client's answer, if that run asked the client to approve the call.
+    pub approval: Option<ClientApproval>,
+    /// Whether that run was tainted.
+    pub tainted: bool,
 }
 
 /// Streamed text, and the lengths of the chunks in which it was streamed.
@@ -286,6 +299,11 @@ pub struct Answer {
 pub enum Decision {
     /// The call may start with the arguments that were shown.
     Approve,
+    /// The call may start with the arguments of another item, which a person wrote. It counts as that person's approval.
+    Edit {
+        /// The item with the call as the person wants it.
+        item: ItemId,
+    },
     /// The call must not start.
     Reject {
         /// What the model reads about it. May be empty.

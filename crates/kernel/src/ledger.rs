@@ -98,6 +98,8 @@ pub enum CallUpdate {
         result: Option<ItemId>,
         /// The new deadline, if it changes.
         deadline: Option<Timestamp>,
+        /// The item with other arguments, if a person changed them.
+        item: Option<ItemId>,
         /// The number of the repetition that comes next, if the call is repeated.
         retry: Option<u32>,
     },
@@ -113,6 +115,15 @@ pub enum InterruptUpdate {
         /// The number of the interrupt.
         interrupt: u64,
         /// Who approved.
+        by: Arc<str>,
+    },
+    /// A person changed the arguments of the call, and approved it so.
+    Edited {
+        /// The number of the interrupt.
+        interrupt: u64,
+        /// The item that the others must have seen.
+        shows: ItemId,
+        /// Who changed them. Earlier approvals count no more.
         by: Arc<str>,
     },
     /// The interrupt is closed.
@@ -132,6 +143,9 @@ pub fn interrupt_updates(before: &Run, event: &Event) -> Vec<InterruptUpdate> {
     match event {
         Event::Interrupted(interrupt) => vec![InterruptUpdate::Opened(interrupt.clone())],
         Event::Approved { interrupt, by } => vec![InterruptUpdate::Approved { interrupt: *interrupt, by: by.clone() }],
+        Event::Edited { interrupt, item, by, .. } => {
+            vec![InterruptUpdate::Edited { interrupt: *interrupt, shows: *item, by: by.clone() }]
+        }
         Event::Resolved { interrupt, verdict, by, .. } => {
             vec![InterruptUpdate::Closed { interrupt: *interrupt, verdict: *verdict, by: by.clone() }]
         }
@@ -172,9 +186,12 @@ pub fn call_updates(before: &Run, event: &Event) -> Vec<(CallNumber, CallUpdate)
         Event::ChildBegun { call } => vec![moved(*call, CallStatus::Begun, None)],
         // It can be claimed or started again after the pause.
         Event::CallRetried { call, retry, .. } => {
-            vec![(*call, CallUpdate::Moved { status: CallStatus::Parked, result: None, deadline: None, retry: Some(*retry) })]
+            vec![(*call, CallUpdate::Moved { status: CallStatus::Parked, result: None, deadline: None, item: None, retry: Some(*retry) })]
         }
         Event::LeaseEnded { call } => vec![moved(*call, CallStatus::Waiting, None)],
+        Event::Edited { call, item, .. } => {
+            vec![(*call, CallUpdate::Moved { status: CallStatus::Parked, result: None, deadline: None, item: Some(*item), retry: None })]
+        }
         // The calls of the iteration wait unstarted for a higher limit.
         Event::Interrupted(Interrupt { cause: Cause::Budget, .. }) => {
             let free = before.calls().iter().filter(|call| before.is_free(call));
@@ -215,7 +232,7 @@ fn made(iteration: u32, calls: &[OpenCall]) -> Vec<(CallNumber, CallUpdate)> {
 }
 
 fn moved(call: CallNumber, status: CallStatus, result: Option<ItemId>) -> (CallNumber, CallUpdate) {
-    (call, CallUpdate::Moved { status, result, deadline: None, retry: None })
+    (call, CallUpdate::Moved { status, result, deadline: None, item: None, retry: None })
 }
 
 fn arrived(status: TaskStatus) -> CallStatus {
@@ -235,7 +252,7 @@ fn released(run: &Run, call: CallNumber, deadline: Timestamp) -> (CallNumber, Ca
         Some(Progress::Begun) => CallStatus::Begun,
         Some(Progress::Open | Progress::Received { .. }) | None => CallStatus::fresh(open.map_or(Route::External, |call| call.route)),
     };
-    (call, CallUpdate::Moved { status, result: None, deadline: Some(deadline), retry: None })
+    (call, CallUpdate::Moved { status, result: None, deadline: Some(deadline), item: None, retry: None })
 }
 
 /// The last change of a call: its result is applied, or it is given up.
@@ -294,7 +311,7 @@ mod tests {
             call(3, Route::External, EffectClass::Read),
             call(4, Route::InProcess, EffectClass::Read),
         ];
-        let made = Event::CallsInherited { at: Timestamp(1), calls };
+        let made = Event::CallsInherited { at: Timestamp(1), calls, tainted: false };
         let item = ItemId(uuid::Uuid::nil());
         let reported = Event::Reported { call: CallNumber(4), status: Success, item, after: AfterExecution::Suspend, below: None };
         fold([&accepted, &made, &reported]).unwrap()
@@ -339,7 +356,7 @@ mod tests {
         assert_eq!(statuses(&waiting, &resolved(number, Verdict::Raised, Some(raised))), []);
         for (call, status) in [(1, CallStatus::Started), (2, CallStatus::Started), (3, CallStatus::Waiting)] {
             let released = Event::CallReleased { call: CallNumber(call), deadline: Timestamp(20) };
-            let update = CallUpdate::Moved { status, result: None, deadline: Some(Timestamp(20)), retry: None };
+            let update = CallUpdate::Moved { status, result: None, deadline: Some(Timestamp(20)), item: None, retry: None };
             assert_eq!(call_updates(&waiting, &released), [(CallNumber(call), update)]);
         }
     }

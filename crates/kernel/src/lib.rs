@@ -40,13 +40,14 @@ pub use ids::{
     ToolName,
 };
 pub use input::{
-    Answer, Decision, Failure, Finish, Input, LostModelCall, NewItem, Opening, Reply, Report, ReportCause, RequestedCall, StreamedText,
+    Answer, Decision, Failure, Finish, InheritedCall, Input, LostModelCall, NewItem, Opening, Reply, Report, ReportCause, RequestedCall,
+    StreamedText,
 };
 pub use interrupt::{Cause, Gate, Interrupt, OnTimeout, PassedBudget, Verdict};
 pub use ledger::{CallStatus, CallUpdate, InterruptUpdate, call_updates, interrupt_updates};
 pub use manifest::{
-    AfterExecution, CallRetries, Compaction, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolChoice,
-    ToolServer, ToolSpec,
+    AfterExecution, CallRetries, Compaction, EffectClass, Manifest, PolicyName, Remote, ResultField, Route, ServerSource, ToolAddress,
+    ToolChoice, ToolServer, ToolSpec,
 };
 pub use outstanding::{Effect, newly_outstanding, outstanding};
 pub use price::{CostBudget, Prices};

@@ -65,6 +65,9 @@ pub struct Manifest {
     /// The rules by which calls wait for a person's approval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Gate>,
+    /// The tools whose calls the client wants to approve. Such a call ends the run, and the next run makes it if the client approved it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub client_approves: Vec<ToolName>,
     /// How many levels of child runs there may be below the run. A run without any has no agents among its tools.
     #[serde(default, skip_serializing_if = "is_leaf")]
     pub levels: u32,
@@ -99,6 +102,7 @@ impl Manifest {
             compaction: Compaction::Off,
             budgets_park: false,
             gates: Vec::new(),
+            client_approves: Vec::new(),
             levels: 0,
         }
     }
@@ -110,6 +114,10 @@ impl Manifest {
         self.gates = parent.gates.clone();
         self.gates.extend(own.into_iter().filter(|gate| !parent.gates.contains(gate)));
         self.levels = self.levels.min(parent.levels.saturating_sub(1));
+        // The client of the parent is not there to be asked by a child.
+        let asked: Vec<ToolName> =
+            self.tools.iter().filter(|tool| self.is_asked_by(parent, &tool.name)).map(|tool| tool.name.clone()).collect();
+        self.tools.retain(|tool| !asked.contains(&tool.name));
         let is_allowed = |name: &ToolName| parent.allowed.is_empty() || parent.allowed.contains(name);
         self.tools.retain(|tool| is_allowed(&tool.name));
         if self.levels == 0 {
@@ -128,6 +136,28 @@ impl Manifest {
     /// Whether the engine makes any of the calls itself or hands them to tool services.
     pub fn runs_tools(&self) -> bool {
         self.choice != ToolChoice::None && self.tools.iter().any(|tool| tool.route != Route::Client)
+    }
+
+    /// Whether the client wants to approve the calls of this tool.
+    pub fn needs_client_approval(&self, name: &str) -> bool {
+        self.client_approves.iter().any(|tool| tool.as_str() == name)
+    }
+
+    /// Whether the client of another run wants to approve calls of this tool, under whatever name that run has it.
+    fn is_asked_by(&self, other: &Manifest, name: &ToolName) -> bool {
+        let address = self.address(name.as_str());
+        other.client_approves.iter().any(|asked| asked == name || (address.is_some() && other.address(asked.as_str()) == address))
+    }
+
+    /// Where calls of the tool go; `None` if no tool server has the tool.
+    pub fn address(&self, name: &str) -> Option<ToolAddress> {
+        let remote = self.tool(name)?.remote.as_ref()?;
+        let server = self.servers.iter().find(|server| server.label == remote.server);
+        let url = server.and_then(|server| match &server.source {
+            ServerSource::Declared { url, .. } => Some(url.clone()),
+            ServerSource::Configured => None,
+        });
+        Some(ToolAddress { remote: remote.clone(), url })
     }
 
     /// The tool of that name, if the run may call it.
@@ -204,6 +234,17 @@ pub struct Remote {
     pub server: String,
     /// The name of the tool on that server.
     pub name: String,
+}
+
+/// Where calls of a tool go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolAddress {
+    /// The server and the name of the tool there.
+    #[serde(flatten)]
+    pub remote: Remote,
+    /// The address of the server without its query, if it comes from the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
 }
 
 /// A server that offers tools.
@@ -329,4 +370,37 @@ pub struct ResultField {
     /// Whether a deliverable without this field is refused.
     #[serde(default)]
     pub required: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(name: &str, server: Option<&str>) -> ToolSpec {
+        ToolSpec {
+            name: name.into(),
+            description: String::new(),
+            parameters: Value::Null,
+            route: Route::InProcess,
+            effect: EffectClass::Write,
+            after_execution: AfterExecution::Suspend,
+            deadline_ms: 1,
+            strict: None,
+            remote: server.map(|server| Remote { server: server.into(), name: "pay".into() }),
+            untrusted: false,
+            agent: None,
+            retry: None,
+        }
+    }
+
+    #[test]
+    fn a_child_has_no_tool_whose_calls_the_client_of_its_parent_approves() {
+        let plain =
+            || Manifest::plain("m", Budgets { iterations: 1, calls: None, tokens: None, wall_ms: None, children: None, cost: None });
+        let parent = Manifest { tools: vec![tool("pay", Some("bank"))], client_approves: vec!["pay".into()], ..plain() };
+        let tools = vec![tool("pay", None), tool("bank__pay", Some("bank")), tool("look", None), tool("other__pay", Some("other"))];
+        let mut child = Manifest { tools, ..plain() };
+        child.narrow(&parent);
+        assert_eq!(child.tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["look", "other__pay"]);
+    }
 }

@@ -38,6 +38,13 @@ pub(crate) struct Planned {
     pub refused: Option<Refusal>,
 }
 
+impl Planned {
+    /// Whether the call may be made, but only with the client's approval.
+    pub fn asks_client(&self, manifest: &Manifest) -> bool {
+        self.refused.is_none() && manifest.needs_client_approval(&self.requested.tool)
+    }
+}
+
 /// Why a call is not made.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Refusal {

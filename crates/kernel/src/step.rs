@@ -31,6 +31,7 @@ mod calls;
 mod children;
 mod compaction;
 mod held;
+mod inherited;
 mod lost;
 mod reply;
 mod retries;
@@ -226,24 +227,10 @@ impl<'a, 'm> Draft<'a, 'm> {
         self.record(Event::Leased);
         match (self.run().origin, opening) {
             (Origin::Action, Opening::Act(requested)) => self.start_action(requested),
-            (Origin::Turn, Opening::InheritCalls(left)) if !left.is_empty() => self.inherit_calls(left),
+            (Origin::Turn, Opening::InheritCalls(left)) if !left.is_empty() => self.inherit_calls(&left),
             (Origin::Turn | Origin::Action, _) => self.start_iteration(),
         }
         Ok(())
-    }
-
-    /// Makes calls of an earlier run of the conversation before the model is asked: the model waits for their results.
-    fn inherit_calls(&mut self, left: Vec<(CallNumber, RequestedCall)>) {
-        let (numbers, requested): (Vec<CallNumber>, Vec<RequestedCall>) = left.into_iter().unzip();
-        let planned = self.policy.plan(self.run(), self.manifest, &requested);
-        let (mut calls, mut items) = (Vec::with_capacity(planned.len()), Vec::with_capacity(planned.len()));
-        for (index, (plan, takes)) in planned.iter().zip(numbers).enumerate() {
-            let number = self.call_number(index);
-            items.push(self.append_new(ItemKind::Call, content::taken_call(number, &plan.requested, Some(takes))));
-            calls.push(self.planned_call(number, plan));
-        }
-        self.record(Event::CallsInherited { at: self.moment.now, calls: calls.clone() });
-        self.begin_calls(&calls, &items, planned);
     }
 
     fn heartbeat(&mut self) -> Taken {
@@ -317,9 +304,8 @@ impl<'a, 'm> Draft<'a, 'm> {
         let (before, ended) = (self.appended(), reply.take_end());
         if !reply.calls.is_empty() {
             self.append_text(reply.text, reply.afterthoughts);
-            for (index, requested) in reply.calls.iter().enumerate() {
-                let number = self.call_number(index);
-                self.append_new(ItemKind::Call, content::call(number, requested));
+            for content in self.handed_back(&reply.calls, &ending.reason) {
+                self.append_new(ItemKind::Call, content);
             }
         }
         self.record_reply(before, ended, Vec::new());

@@ -125,6 +125,8 @@ pub enum CallChange {
         result: Option<ItemId>,
         /// The new deadline, if it changes.
         deadline: Option<Timestamp>,
+        /// The item with other arguments, if a person changed them.
+        item: Option<ItemId>,
         /// The number of the repetition that comes next, if the call is repeated.
         retry: Option<u32>,
     },

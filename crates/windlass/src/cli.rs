@@ -30,7 +30,7 @@ pub(crate) enum Verb {
     /// Lists what waits for a person. Exits with 3 if anything does.
     Inbox(inbox::InboxArguments),
     /// Approves a call with the arguments that the interrupt shows.
-    Approve(inbox::AnswerArguments),
+    Approve(inbox::ApproveArguments),
     /// Rejects a call: it is not made, and the model reads why.
     Reject(inbox::RejectArguments),
     /// Answers a question of a model.

@@ -146,7 +146,7 @@ impl Grammar {
             Some("mcp_list_tools") => zero("tools", &json!([])),
             Some("reasoning") => zero("summary", &json!([])),
             Some("compaction") => zero("encrypted_content", &json!("")),
-            Some("function_call_output") => {}
+            Some("function_call_output" | "mcp_approval_request") => {}
             _ => panic!("an item of an unexpected type: {event}"),
         }
         let has_progress = ["message", "reasoning", "compaction", "function_call", "custom_tool_call", "mcp_call"]
@@ -188,7 +188,7 @@ impl Grammar {
             assert_eq!(done["status"], expected, "an item has the status of its events: {event}");
             assert_eq!(done["error"].is_string(), expected == "failed", "{event}");
             assert_eq!(done["output"].is_string(), expected == "completed", "{event}");
-        } else if done["type"] != "mcp_list_tools" {
+        } else if !["mcp_list_tools", "mcp_approval_request"].iter().any(|kind| done["type"] == *kind) {
             assert!(["completed", "incomplete"].iter().any(|status| done["status"] == *status), "{event}");
         }
         item.done = Some(done.clone());
@@ -234,6 +234,10 @@ impl Grammar {
             }
             "response.function_call_arguments.done" | "response.custom_tool_call_input.done" | "response.mcp_call_arguments.done" => {
                 is_of(caller(kind));
+                // A person may change the arguments of a call that waits for approval.
+                if item.arguments_done && kind == "response.mcp_call_arguments.done" {
+                    item.arguments = text_of("arguments");
+                }
                 assert_eq!(event[handed_over(caller(kind))], item.arguments.as_str(), "the pieces make up the arguments: {event}");
                 assert!(event.get("name").is_none_or(|name| *name == item.added["name"]), "a call keeps its name: {event}");
                 item.arguments_done = true;

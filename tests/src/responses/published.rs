@@ -33,11 +33,16 @@ enum Forgiven {
 }
 
 /// All intended differences.
-pub const EXCEPTIONS: [Exception; 8] = [
+pub const EXCEPTIONS: [Exception; 9] = [
     Exception {
         name: "Items `mcp_call` and `mcp_list_tools`",
         reason: "calls that the server runs; every client would run a `function_call` again",
         forgiven: Forgiven::Items(&["mcp_call", "mcp_list_tools"]),
+    },
+    Exception {
+        name: "Items `mcp_approval_request`",
+        reason: "calls that the client has to approve, as OpenAI has them",
+        forgiven: Forgiven::Items(&["mcp_approval_request"]),
     },
     Exception {
         name: "Events `response.mcp_call…` and `response.mcp_list_tools…`",

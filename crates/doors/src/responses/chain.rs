@@ -8,9 +8,10 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 use windlass_engine::DeferredCalls;
-use windlass_kernel::{BoxRange, CallKey, CallNumber, ItemKind, RunId, content};
+use windlass_kernel::{BoxRange, CallKey, CallNumber, InheritedCall, ItemKind, RunId, content};
 
 use super::{
+    approval_answers,
     compaction::Sealer,
     deferred_calls::{self, FinalCalls, Placement},
     error::WireError,
@@ -64,10 +65,11 @@ pub(super) async fn input(
         items.push(serde_json::from_str(raw.get()).map_err(|error| WireError::invalid(format!("input[{index}]"), error.to_string()))?);
     }
     let is_sent: Vec<bool> = items.iter().map(|item| reference(item).is_none()).collect();
-    let restored = restore_history::restore(state, caller, history.run, &mut items).await?;
+    let mut restored = restore_history::restore(state, caller, history.run, &mut items).await?;
     check_outputs(history, &items)?;
     // A request that names its previous response inherits the deferred calls of that response only.
     let continued = restored.last.filter(|_| history.run.is_none());
+    take_answers(state, caller, history, continued, &mut restored.final_calls, &items).await?;
     let Placement { deferred, inheritors, mut insertions } =
         deferred_calls::place(state, caller, &restored.final_calls, continued, &items).await?;
     let sealer = Sealer::new(state, caller.tenant());
@@ -89,6 +91,22 @@ pub(super) async fn input(
     input.extend(insertions.flat_map(|(_, placed)| placed));
     history.deferred = history.deferred.take().or(deferred);
     Ok(input)
+}
+
+/// Puts the client's answers to requests for approval into the calls that the run of this request inherits.
+async fn take_answers(
+    state: &DoorState,
+    caller: &Caller,
+    history: &mut History,
+    continued: Option<RunId>,
+    final_calls: &mut [(RunId, FinalCalls)],
+    items: &[Value],
+) -> Result<(), WireError> {
+    let of_history = history.deferred.iter_mut().flat_map(|deferred| deferred.calls.iter_mut());
+    let last = final_calls.iter_mut().filter(|(run, _)| Some(*run) == continued);
+    let of_input = last.flat_map(|(_, calls)| calls.deferred.iter_mut());
+    let mut open: Vec<&mut InheritedCall> = of_history.chain(of_input).collect();
+    approval_answers::take(state, caller, items, continued, &mut open).await
 }
 
 /// The item types that a model reads. Items of unknown types are stored and returned, but no model gets them.

@@ -15,6 +15,7 @@ use windlass_ports::{Lineage, StoreError};
 
 use super::{
     answered::answered,
+    approval_answers,
     body::WireBody,
     chain, conversations,
     error::WireError,
@@ -165,6 +166,11 @@ pub(super) async fn prepare(state: &DoorState, context: &CreateContext<'_>) -> R
     };
     let input = chain::input(state, caller, &mut history, &create.input).await?;
     // A run that only makes a summary makes no calls: deferred calls stay deferred.
+    if create.compacts && history.deferred.as_ref().is_some_and(|deferred| approval_answers::has_answers(&deferred.calls)) {
+        let message = "a request that only summarises the conversation makes no calls, so it can't answer a request for approval; answer it \
+            in a request of its own";
+        return Err(WireError::invalid("input", message).with_code("approval_not_taken"));
+    }
     let deferred = history.deferred.filter(|_| !create.compacts);
     let Pinned { manifest, agent, serial } = manifest::pin(state, caller, create).await?;
     let note = Note {

@@ -1,25 +1,33 @@
 //! Deferred calls: calls of the server in a reply that also has calls for the client.
 //!
 //! Such a reply ends the response, and the server's calls are deferred. The first follow-up inherits and makes them; later follow-ups of
-//! the same response get their results.
+//! the same response get their results. The same holds for a reply with calls that the client has to approve: the first follow-up decides
+//! which of them are made.
 
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use serde_json::Value;
 use windlass_engine::{DeferredCalls, EngineError, Respond, Responded};
-use windlass_kernel::{BoxRange, CallKey, CallNumber, EndReason, ItemKind, Phase, RequestedCall, Route, RunId, ToolChoice, content};
+use windlass_kernel::{
+    BoxRange, CallKey, CallNumber, EndReason, InheritedCall, ItemKind, Phase, Route, RunId, ToolChoice,
+    content::{self, ClientAnswer, ClientApproval},
+};
 use windlass_ports::{Item, RunStatus, RunView};
 
-use super::{error::WireError, items::place_of};
+use super::{
+    error::WireError,
+    items::{approval_id, approval_key, place_of},
+    object::response_id,
+};
 use crate::{DoorState, auth::Caller};
 
 /// The calls of the reply that ended a run, by who makes them.
 pub(super) struct FinalCalls {
     /// The calls that the client makes.
     pub clients: BTreeSet<CallNumber>,
-    /// The server's calls, which were deferred.
-    pub deferred: Vec<(CallNumber, RequestedCall)>,
+    /// The server's calls, which were deferred. Those that the client has to approve have no answer yet.
+    pub deferred: Vec<InheritedCall>,
 }
 
 impl FinalCalls {
@@ -35,13 +43,32 @@ impl FinalCalls {
         let is_clients =
             |call: &content::Call| is_forbidden || view.manifest.tool(&call.tool).is_some_and(|tool| tool.route == Route::Client);
         let (clients, deferred): (Vec<_>, Vec<_>) = calls.into_iter().partition(is_clients);
-        let requested =
-            |call: content::Call| (call.call, RequestedCall { provider_id: call.provider_id, tool: call.tool, arguments: call.arguments });
+        let unanswered = |call: &content::Call| ClientApproval {
+            run: view.id,
+            address: view.manifest.address(&call.tool),
+            answer: ClientAnswer::Missing,
+        };
+        let inherited = |call: content::Call| InheritedCall {
+            number: call.call,
+            approval: call.asks_client.then(|| unanswered(&call)),
+            tainted: view.state.tainted,
+            requested: call.requested(),
+        };
         Ok(Some(FinalCalls {
             clients: clients.iter().map(|call| call.call).collect(),
-            deferred: deferred.into_iter().map(requested).collect(),
+            deferred: deferred.into_iter().map(inherited).collect(),
         }))
     }
+
+    /// The call that is asked about under this key in a response with these calls.
+    pub fn asked(&self, key: CallKey) -> Option<&InheritedCall> {
+        self.deferred.iter().find(|call| is_asked(call, key))
+    }
+}
+
+/// Whether this is the key of a call that the client has to approve.
+pub(super) fn is_asked(call: &InheritedCall, key: CallKey) -> bool {
+    call.number == key.call && call.approval.as_ref().is_some_and(|approval| approval.run == key.run)
 }
 
 /// Items of an output that are read at a time. Most iterations are shorter.
@@ -105,8 +132,8 @@ pub(super) async fn place(
 ) -> Result<Placement, WireError> {
     let mut placed = Placement { deferred: None, inheritors: BTreeSet::new(), insertions: Vec::new() };
     for (run, final_calls) in responses {
-        let clients = client_calls_in(*run, final_calls, items);
-        if clients.is_empty() && !final_calls.deferred.is_empty() {
+        let shown = shown_calls_in(*run, final_calls, items);
+        if shown.is_empty() && !final_calls.deferred.is_empty() {
             continue;
         }
         let is_continued = Some(*run) == continued;
@@ -127,7 +154,7 @@ pub(super) async fn place(
             };
             placed.inheritors.insert(inheritor);
         }
-        placed.insertions.extend(insertions_of(final_calls, &clients, is_continued, results));
+        placed.insertions.extend(insertions_of(final_calls, &shown, is_continued, results));
     }
     Ok(placed)
 }
@@ -138,9 +165,12 @@ fn has_calls_of(items: &[Value], run: RunId) -> bool {
     items.iter().any(is_its)
 }
 
-/// The items that are the client's calls at the end of a run, as indices and call numbers.
-fn client_calls_in(run: RunId, final_calls: &FinalCalls, items: &[Value]) -> Vec<(usize, CallNumber)> {
+/// The items for the calls at the end of a run that the client makes or has to approve, as indices and call numbers.
+fn shown_calls_in(run: RunId, final_calls: &FinalCalls, items: &[Value]) -> Vec<(usize, CallNumber)> {
     let number = |item: &Value| {
+        if let Some(key) = asked_in(item) {
+            return final_calls.asked(key).map(|call| call.number);
+        }
         let is_call = item["type"] == "function_call" || item["type"] == "custom_tool_call";
         let key: CallKey = item["call_id"].as_str().filter(|_| is_call)?.parse().ok()?;
         (key.run == run && final_calls.clients.contains(&key.call)).then_some(key.call)
@@ -148,24 +178,37 @@ fn client_calls_in(run: RunId, final_calls: &FinalCalls, items: &[Value]) -> Vec
     items.iter().enumerate().filter_map(|(index, item)| Some((index, number(item)?))).collect()
 }
 
-/// The positions of deferred calls: each one before the client's call that follows it in the reply. Calls after the client's last call, and
-/// all results, come after that call.
+/// The call that a request for approval, or the answer to one, is about. Some clients send only the answer.
+pub(super) fn asked_in(item: &Value) -> Option<CallKey> {
+    let member = match item["type"].as_str()? {
+        "mcp_approval_request" => "id",
+        "mcp_approval_response" => "approval_request_id",
+        _ => return None,
+    };
+    approval_key(item[member].as_str()?)
+}
+
+/// The positions of deferred calls: each one before the shown call that is the same or follows it in the reply. Calls after the last shown
+/// call, and all results, come after that call.
 fn insertions_of(
     final_calls: &FinalCalls,
-    clients: &[(usize, CallNumber)],
+    shown: &[(usize, CallNumber)],
     is_continued: bool,
     results: Items,
 ) -> Vec<(InsertPosition, Items)> {
-    let Some((last, _)) = clients.last() else { return Vec::new() };
+    let Some((last, _)) = shown.last() else { return Vec::new() };
     let position = |index: &usize| InsertPosition { index: *index, order: Order::Beside };
-    let mut insertions: Vec<(InsertPosition, Items)> = clients.iter().map(|(index, _)| (position(index), Vec::new())).collect();
+    let mut insertions: Vec<(InsertPosition, Items)> = shown.iter().map(|(index, _)| (position(index), Vec::new())).collect();
     insertions.push((InsertPosition { index: last + 1, order: Order::Behind }, Vec::new()));
-    for (number, requested) in &final_calls.deferred {
-        let place = clients.iter().position(|(_, client_number)| client_number > number).unwrap_or(clients.len());
-        let call = content::taken_call(*number, requested, is_continued.then_some(*number));
-        insertions[place].1.push((ItemKind::Call, call));
+    for call in &final_calls.deferred {
+        let place = shown.iter().position(|(_, number)| *number >= call.number).unwrap_or(shown.len());
+        let content = match is_continued {
+            true => content::inherited_call(call.number, call),
+            false => content::call(call.number, &call.requested),
+        };
+        insertions[place].1.push((ItemKind::Call, content));
     }
-    insertions[clients.len()].1.extend(results);
+    insertions[shown.len()].1.extend(results);
     insertions
 }
 
@@ -179,6 +222,7 @@ pub(super) async fn start(state: &DoorState, caller: &Caller, mut request: Respo
         Err(EngineError::AlreadyInherited(by)) => {
             // Another follow-up has inherited the deferred calls: this run gets their results.
             let is_placed = deferred.is_placed;
+            check_same_answers(state, caller, &deferred, by).await?;
             request.left = Some(DeferredCalls { calls: Vec::new(), ..deferred });
             let results = inherited_results(state, caller, by).await?.ok_or_else(|| {
                 let message = "another follow-up of the same response is running its tool calls; try again when they are done";
@@ -220,8 +264,45 @@ fn is_inherited_call(kind: ItemKind, content: &[u8]) -> bool {
 /// Turns a call that the run was to inherit into a plain call of the history.
 fn clear_inheritance(kind: ItemKind, content: &mut Bytes) {
     if let Some(call) = inherited_call(kind, content) {
-        *content = content::encode(&content::Call { takes: None, ..call });
+        *content = content::call(call.call, &call.requested());
     }
+}
+
+/// Refuses an answer about a call that differs from the answer that the run `by` was started with: the first answer wins. A request without
+/// an answer gets what the first one led to.
+async fn check_same_answers(state: &DoorState, caller: &Caller, deferred: &DeferredCalls, by: RunId) -> Result<(), WireError> {
+    let is_answered = |call: &&InheritedCall| call.approval.as_ref().is_some_and(|approval| approval.answer != ClientAnswer::Missing);
+    if !deferred.calls.iter().any(|call| is_answered(&call)) {
+        return Ok(());
+    }
+    // The context has the calls from the first commit of the run on, its output only once a worker has entered it.
+    let Some(view) = state.engine.views().run(caller.tenant(), by).await? else { return Ok(()) };
+    let context = view.state.context;
+    let items = state.engine.views().box_items(caller.tenant(), context.id, 0, context.length as usize).await?;
+    let recorded: Vec<InheritedCall> = items.iter().filter_map(|item| inherited_call(item.kind, &item.content)?.inherited()).collect();
+    for call in deferred.calls.iter().filter(is_answered) {
+        let first = recorded.iter().find(|recorded| recorded.number == call.number);
+        if let Some(first) = first
+            && let Some(approval) = &call.approval
+            && !is_same_answer(first.approval.as_ref(), approval)
+        {
+            return Err(already_answered(CallKey { run: approval.run, call: call.number }, by).at("input"));
+        }
+    }
+    Ok(())
+}
+
+fn is_same_answer(first: Option<&ClientApproval>, second: &ClientApproval) -> bool {
+    first.is_some_and(|first| std::mem::discriminant(&first.answer) == std::mem::discriminant(&second.answer))
+}
+
+/// The refusal of a second answer. The first one came with the request that started the run `by`.
+pub(super) fn already_answered(key: CallKey, by: RunId) -> WireError {
+    let (id, first) = (approval_id(key), response_id(by));
+    let message = format!(
+        "The approval request '{id}' was decided already, by the request of the response '{first}'; the first answer counts, and a request without one counts as no approval."
+    );
+    WireError::conflict("already_answered", message)
 }
 
 /// The results of the calls that the run `by` inherited, under the numbers that the calls had where they were deferred. `None` if some of

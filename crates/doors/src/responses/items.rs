@@ -123,12 +123,36 @@ pub(super) fn function_output(id: &str, key: CallKey, output: &str) -> Value {
 
 /// A call that the server makes.
 pub(super) fn mcp_call(id: &str, call: &content::Call, manifest: &Manifest, arguments: &str) -> Value {
-    let remote = manifest.tool(&call.tool).and_then(|tool| tool.remote.as_ref());
-    let (label, name) = remote.map_or((OWN_LABEL, call.tool.as_str()), |remote| (remote.server.as_str(), remote.name.as_str()));
+    let (label, name) = address(call, manifest);
+    let asked = call.approval.as_ref().zip(call.takes).map(|(approval, call)| approval_id(CallKey { run: approval.run, call }));
     json!({
         "type": "mcp_call", "id": id, "server_label": label, "name": name, "arguments": arguments, "output": null, "error": null,
-        "approval_request_id": null, "status": "in_progress",
+        "approval_request_id": asked, "status": "in_progress",
     })
+}
+
+/// A request for the client's approval of a call.
+pub(super) fn approval_request(key: CallKey, call: &content::Call, manifest: &Manifest) -> Value {
+    let (label, name) = address(call, manifest);
+    json!({ "type": "mcp_approval_request", "id": approval_id(key), "server_label": label, "name": name, "arguments": call.arguments })
+}
+
+/// The id of a request for approval. It names the call, so that an answer is understood without reading the response again.
+pub(super) fn approval_id(key: CallKey) -> String {
+    item_id("mcpr", key.run, key.call.0 as usize)
+}
+
+/// The call in an id that [`approval_id`] made; `None` for every other id.
+pub(super) fn approval_key(id: &str) -> Option<CallKey> {
+    let (run, number) = place_of(id)?;
+    let key = CallKey { run, call: CallNumber(u32::try_from(number).ok()?) };
+    (approval_id(key) == id).then_some(key)
+}
+
+/// The server label and the name under which clients know the tool of a call.
+fn address<'a>(call: &'a content::Call, manifest: &'a Manifest) -> (&'a str, &'a str) {
+    let remote = manifest.tool(&call.tool).and_then(|tool| tool.remote.as_ref());
+    remote.map_or((OWN_LABEL, call.tool.as_str()), |remote| (remote.server.as_str(), remote.name.as_str()))
 }
 
 /// The tools of a server, as the manifest has pinned them.
@@ -170,6 +194,17 @@ fn as_text(raw: &RawValue) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_request_for_approval_is_found_by_its_id() {
+        let key = CallKey { run: RunId(uuid::Uuid::from_u128(7)), call: CallNumber(3) };
+        let id = approval_id(key);
+        assert_eq!((id.as_str(), approval_key(&id)), ("mcpr_00000000000000000000000000000007_3", Some(key)));
+        for other in ["", "mcpr_3", "mcpr_682d_3", "mcpr_00000000000000000000000000000007_03", "mcpr_00000000000000000000000000000007_+3"] {
+            assert_eq!(approval_key(other), None, "{other}");
+        }
+        assert_eq!(approval_key(&id.replace("mcpr", "mcp")), None, "another item");
+    }
 
     #[test]
     fn an_item_is_found_by_its_id() {

@@ -93,6 +93,7 @@ pub(super) async fn pin(state: &DoorState, caller: &Caller, create: &Create) -> 
         compaction: compaction(create),
         levels,
         budgets_park: spec.is_some_and(|spec| spec.budgets_park),
+        client_approves: tools.client_approves,
         ..Manifest::plain(model, budgets)
     };
     Ok(Pinned { manifest, serial: spec.is_some_and(|spec| spec.serial), agent })
@@ -201,19 +202,20 @@ struct Tools {
     names: BTreeMap<String, ClientName>,
     /// Names that tools of servers must not have.
     reserved: BTreeSet<String>,
+    /// The tools whose calls the client wants to approve.
+    client_approves: Vec<ToolName>,
     deadline_ms: u64,
 }
 
 impl Tools {
     fn new(deadline_ms: u64, names: BTreeMap<String, ClientName>) -> Self {
-        Tools { specs: Vec::new(), servers: Vec::new(), names, reserved: BTreeSet::new(), deadline_ms }
+        Tools { specs: Vec::new(), servers: Vec::new(), names, reserved: BTreeSet::new(), client_approves: Vec::new(), deadline_ms }
     }
 
     /// Adds the tools of the request and of its agent.
     async fn add_all(&mut self, state: &DoorState, caller: &Caller, create: &Create, agent: Option<&AgentSpec>) -> Result<(), WireError> {
         // Before any server is contacted.
         may_use(state, caller, create, agent)?;
-        approval::check(create, state.responses.default_approval)?;
         let named = create.server_tools.iter().map(|name| ToolName::from(name.as_str()));
         let agents = agent.map(|spec| spec.tools.as_slice()).unwrap_or_default();
         let named: Vec<ToolName> = named.chain(agents.iter().cloned()).collect();
@@ -302,16 +304,20 @@ impl Tools {
                 servers.declare(caller.tenant(), declared).map_err(server_error)?
             }
         };
-        self.offer(state, caller, server, mcp.allowed.as_ref()).await
+        self.offer(state, caller, server, Some(mcp)).await
     }
 
-    async fn offer(&mut self, state: &DoorState, caller: &Caller, server: ToolServer, only: Option<&ToolFilter>) -> Result<(), WireError> {
+    /// Adds the tools of a server: all of them, or those that the request wants.
+    async fn offer(&mut self, state: &DoorState, caller: &Caller, server: ToolServer, asked: Option<&Mcp>) -> Result<(), WireError> {
+        let only = asked.and_then(|mcp| mcp.allowed.as_ref());
         let is_wanted = |tool: &OfferedTool| only.is_none_or(|only| fits(only, tool));
         let mut offered = state.engine.offered(caller.tenant(), &server, &mut self.reserved, is_wanted).await.map_err(server_error)?;
         // The hints of a declared server must not make a call run twice, unless the operator trusts such servers.
         if matches!(server.source, ServerSource::Declared { .. }) && state.responses.default_approval == DefaultApproval::Always {
             offered.iter_mut().for_each(|spec| spec.effect = EffectClass::Write);
         }
+        let needs_approval = |spec: &&ToolSpec| asked.is_some_and(|mcp| approval::is_needed(mcp, spec, state.responses.default_approval));
+        self.client_approves.extend(offered.iter().filter(needs_approval).map(|spec| spec.name.clone()));
         self.specs.extend(offered);
         self.servers.push(server);
         Ok(())

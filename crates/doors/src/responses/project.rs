@@ -170,6 +170,7 @@ impl Projection {
                 self.is_parked = true;
                 self.lifecycle("response.in_progress");
             }
+            Event::Edited { .. } => self.edited(appended),
             // Another call of the iteration may still wait for a person's decision.
             Event::Approved { .. } | Event::Resolved { .. } | Event::CallReleased { .. } | Event::Unparked => {
                 self.is_parked = self.run.as_ref().is_some_and(Run::is_interrupted);
@@ -342,13 +343,31 @@ impl Projection {
         }
     }
 
-    /// Adds the calls of a reply that ended the run. Only the client's are shown: a client would run any other call that it saw, but the
-    /// server's are deferred to the follow-up.
+    /// Shows the arguments that a person wrote. The item of the call is still open; in the pair form it was closed with the model's arguments.
+    fn edited(&mut self, appended: &[Item]) {
+        for call in appended.iter().filter_map(made_call) {
+            if let Some(index) = self.shown_at(call.call) {
+                let arguments = call.arguments;
+                self.emit(
+                    "response.mcp_call_arguments.done",
+                    |this| json!({ "output_index": index, "item_id": this.output[index]["id"], "arguments": arguments }),
+                );
+                self.output[index]["arguments"] = arguments.into();
+            }
+        }
+    }
+
+    /// Adds the calls of a reply that ended the run: those that the client makes, and those that it has to approve. A client would run any
+    /// other call that it saw, but the server's are deferred to the follow-up.
     fn client_calls(&mut self, appended: &[Item]) {
         let manifest = self.manifest.clone();
         let is_clients = |call: &Call| manifest.tool(&call.tool).is_some_and(|tool| tool.route == Route::Client);
         for call in appended.iter().filter_map(made_call) {
-            if manifest.choice == ToolChoice::None || is_clients(&call) {
+            if call.asks_client {
+                let key = CallKey { run: self.id, call: call.call };
+                let index = self.add(items::approval_request(key, &call, &manifest));
+                self.done(index);
+            } else if manifest.choice == ToolChoice::None || is_clients(&call) {
                 self.function_call(&call);
             }
         }

@@ -15,9 +15,9 @@ use windlass_ports::{JournalRecord, RunView};
 use super::{
     chain::reference,
     compaction::Sealer,
-    deferred_calls::{FinalCalls, InsertPosition, Order},
+    deferred_calls::{FinalCalls, InsertPosition, Order, asked_in},
     error::WireError,
-    items::place_of,
+    items::{approval_id, place_of},
     note::{Note, Spelling},
     project::{Projection, made_call},
     retrieve::wire_input,
@@ -133,6 +133,9 @@ fn unknown(place: usize, id: &str) -> WireError {
 
 /// The run whose output has this item, by the id of its call or its own id, which clients may leave out.
 fn run_of_item(item: &Value) -> Option<RunId> {
+    if let Some(key) = asked_in(item) {
+        return Some(key.run);
+    }
     let text = |key: &str| item.get(key).and_then(Value::as_str);
     let (prefixes, has_key): (&[&str], bool) = match text("type")? {
         "message" => (&["msg_"], false),
@@ -211,8 +214,7 @@ impl Replayer<'_> {
             self.replay(view, note, &mut replayed).await?;
         }
         for (place, id) in refs.outputs() {
-            let index = place_of(id).map_or(usize::MAX, |(_, index)| index);
-            let item = replayed.output.get(index).filter(|item| item["id"] == id.as_str()).ok_or_else(|| unknown(*place, id))?;
+            let item = replayed.output.iter().find(|item| item["id"] == id.as_str()).ok_or_else(|| unknown(*place, id))?;
             self.keep(item)?;
             items[*place] = item.clone();
         }
@@ -255,7 +257,8 @@ impl ReplayedResponse {
     /// Records the calls and the result of a passage that the projection has just taken.
     fn take(&mut self, run: RunId, passage: &JournalRecord, projection: &Projection) {
         let mut first_call = None;
-        for call in passage.appended.iter().filter_map(made_call) {
+        // The projection shows the arguments of a call that a person changed.
+        for call in passage.appended.iter().filter_map(made_call).filter(|call| !call.edited) {
             let Some(index) = projection.shown_at(call.call) else { continue };
             let first: CallNumber = *first_call.get_or_insert(call.call);
             let made = MadeCall { tool: call.tool, iteration: CallKey { run, call: first }.to_string(), model_output: None };
@@ -283,6 +286,10 @@ impl ReplayedResponse {
     }
 
     fn index_of(&self, item: &Value) -> Option<usize> {
+        let asked = asked_in(item).map(approval_id);
+        if let Some(index) = asked.and_then(|id| self.output.iter().position(|stored| stored["id"] == id)) {
+            return Some(index);
+        }
         let has = |key: &str, stored: &Value| item.get(key).is_some_and(|given| given.is_string() && given == &stored[key]);
         self.output.iter().position(|stored| has("id", stored) || (has("call_id", stored) && stored["type"] == item["type"]))
     }

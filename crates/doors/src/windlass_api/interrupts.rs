@@ -30,9 +30,9 @@ use crate::{
 const PARAMETERS: [&str; 6] = ["state", "cause", "agent", "run", "limit", "after"];
 /// The highest limit that a budget can get.
 const LIMIT_MAX: u64 = 1 << 53;
-const KNOWN: [&str; 8] = ["action", "shows", "status", "result", "answer", "comment", "limit", "idempotency_key"];
+const KNOWN: [&str; 9] = ["action", "shows", "arguments", "status", "result", "answer", "comment", "limit", "idempotency_key"];
 const CAUSES: &str = "approval, question, unknown_outcome, budget, owners_lost, panicked";
-const ACTIONS: &str = "approve, reject, answer, record, release, tell, raise, resume, end";
+const ACTIONS: &str = "approve, edit, reject, answer, record, release, tell, raise, resume, end";
 
 pub(super) async fn list(State(state): State<DoorState>, caller: Caller, query: Query) -> Result<Response, ApiError> {
     caller.needs_one_of(&[Scope::RunsRead, Scope::ApprovalsAnswer])?;
@@ -81,9 +81,9 @@ pub(super) async fn decide(
     let interrupt = find(&state, caller.tenant(), &id).await?;
     let fields = Fields::of_body(&body, &KNOWN)?;
     let name = fields.required_text("action")?;
-    let action = action(&state, &fields, &body, &name)?;
+    let shows = shows(&fields, &name, &interrupt)?;
+    let action = action(&state, &interrupt, &fields, &body, &name, shows).await?;
     check_answer(&state, caller.tenant(), &interrupt, &action).await?;
-    let shows = shows(&fields, &action, &interrupt)?;
     let key = request_key(&headers, &fields, &body)?;
     let (by, id) = (caller.name(), interrupt.id());
     let target = AnswerTarget::Interrupt { number: id.number, shows };
@@ -108,10 +108,20 @@ pub(super) async fn decide(
     ))
 }
 
-fn action(state: &DoorState, fields: &Fields<'_>, body: &Bytes, name: &str) -> Result<AnswerAction, ApiError> {
+async fn action(
+    state: &DoorState,
+    view: &InterruptView,
+    fields: &Fields<'_>,
+    body: &Bytes,
+    name: &str,
+    shows: Option<ItemId>,
+) -> Result<AnswerAction, ApiError> {
     let gives_result = fields.given("status").is_some() || fields.raw("result").is_some();
     if name != "record" && gives_result {
         return Err(ApiError::bad("bad_field", "`status` and `result` go with the action record only"));
+    }
+    if name != "edit" && fields.given("arguments").is_some() {
+        return Err(ApiError::bad("bad_field", "`arguments` goes with the action edit only"));
     }
     if name != "answer" && fields.raw("answer").is_some() {
         return Err(ApiError::bad("bad_field", "`answer` goes with the action answer only"));
@@ -119,6 +129,7 @@ fn action(state: &DoorState, fields: &Fields<'_>, body: &Bytes, name: &str) -> R
     let comment = fields.given("comment").map_or(Ok(String::new()), |_| fields.sentence("comment", REASON_CHARS_MAX))?;
     match name {
         "approve" => Ok(AnswerAction::Approve),
+        "edit" => edit(state, view, fields, body, shows).await,
         "reject" => Ok(AnswerAction::Reject { comment }),
         "answer" => Ok(AnswerAction::Answer { answer: given_answer(state, fields, body)? }),
         "record" => record(state, fields, body),
@@ -129,6 +140,28 @@ fn action(state: &DoorState, fields: &Fields<'_>, body: &Bytes, name: &str) -> R
         "end" => Ok(AnswerAction::End),
         _ => Err(ApiError::bad("bad_field", format!("`action` must be one of: {ACTIONS}"))),
     }
+}
+
+/// The call with the arguments that the person wrote, byte for byte.
+async fn edit(
+    state: &DoorState,
+    view: &InterruptView,
+    fields: &Fields<'_>,
+    body: &Bytes,
+    shows: Option<ItemId>,
+) -> Result<AnswerAction, ApiError> {
+    if fields.raw("arguments").is_none() {
+        let message = "the action edit needs `arguments`: a JSON object with all arguments of the call";
+        return Err(ApiError::bad("missing_field", message));
+    }
+    let written = fields.kept("arguments", body);
+    let arguments = std::str::from_utf8(&written).map_err(|_| ApiError::bad_field("arguments", "valid UTF-8"))?;
+    // Why an edit of something else is refused is said when it is applied, unless the same request was answered before.
+    let Some(shown) = shows.filter(|shown| view.interrupt.shows == Some(*shown) && view.closed.is_none()) else {
+        return Ok(AnswerAction::Edit { call: Bytes::new() });
+    };
+    let call = state.engine.edited_call(&view.agent.tenant, view.run, shown, arguments).await?;
+    Ok(AnswerAction::Edit { call })
 }
 
 /// The new limit of a budget, in its unit: a number of iterations, calls or tokens, or milliseconds.
@@ -176,9 +209,9 @@ async fn check_answer(state: &DoorState, tenant: &Tenant, view: &InterruptView, 
 
 /// The item that the person saw. An approval or a rejection must name it, so that every decision is about arguments that the person
 /// has seen.
-fn shows(fields: &Fields<'_>, action: &AnswerAction, view: &InterruptView) -> Result<Option<ItemId>, ApiError> {
+fn shows(fields: &Fields<'_>, action: &str, view: &InterruptView) -> Result<Option<ItemId>, ApiError> {
     let given = fields.text("shows")?;
-    if given.is_none() && view.interrupt.shows.is_some() && matches!(action, AnswerAction::Approve | AnswerAction::Reject { .. }) {
+    if given.is_none() && view.interrupt.shows.is_some() && matches!(action, "approve" | "edit" | "reject") {
         let message = "`shows` is missing: send the `shows` of the interrupt, which names the arguments that you saw";
         return Err(ApiError::bad("shows_required", message));
     }
@@ -227,7 +260,7 @@ fn action_of(verdict: Verdict) -> &'static str {
 /// The actions that fit a cause.
 fn actions(cause: Cause) -> &'static [&'static str] {
     match cause {
-        Cause::Approval => &["approve", "reject", "end"],
+        Cause::Approval => &["approve", "edit", "reject", "end"],
         Cause::Question => &["answer", "reject", "end"],
         Cause::UnknownOutcome => &["record", "release", "tell", "end"],
         Cause::Budget => &["raise", "end"],

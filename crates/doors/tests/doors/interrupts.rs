@@ -19,7 +19,7 @@ async fn s_11_a_held_call_is_shown_with_its_arguments_and_starts_once_it_is_appr
     let interrupt = world.held("wire", r#"{"sum": 5}"#).await;
     assert_eq!((&interrupt["cause"], &interrupt["tool"]), (&json!("approval"), &json!("wire")));
     assert_eq!((&interrupt["arguments"], &interrupt["iteration"]), (&json!({ "sum": 5 }), &json!(1)));
-    assert_eq!(interrupt["actions"], json!(["approve", "reject", "end"]));
+    assert_eq!(interrupt["actions"], json!(["approve", "edit", "reject", "end"]));
     assert_eq!((&interrupt["needs"], &interrupt["answers"], &interrupt["until"]), (&json!(1), &json!([]), &Value::Null));
     assert_eq!(world.get(&path(&interrupt)).await.expect(200), interrupt);
     let run = interrupt["run_id"].as_str().unwrap();
@@ -86,7 +86,14 @@ async fn an_answer_that_does_not_fit_is_refused_and_changes_nothing() {
         (json!({ "action": "record" }), 400, "missing_field"),
         (json!({ "action": "record", "status": "success", "result": 1 }), 409, "unfit_decision"),
         (json!({ "action": "approve", "shows": interrupt["shows"], "result": 1 }), 400, "bad_field"),
-        (json!({ "action": "edit" }), 400, "bad_field"),
+        (json!({ "action": "change" }), 400, "bad_field"),
+        (json!({ "action": "edit" }), 400, "shows_required"),
+        (json!({ "action": "edit", "shows": interrupt["shows"] }), 400, "missing_field"),
+        (json!({ "action": "edit", "shows": interrupt["shows"], "arguments": [1] }), 400, "bad_arguments"),
+        (json!({ "action": "edit", "shows": interrupt["shows"], "arguments": null }), 400, "bad_arguments"),
+        (json!({ "action": "edit", "shows": interrupt["shows"], "arguments": { "sum": "five" } }), 400, "bad_arguments"),
+        (json!({ "action": "edit", "shows": "item_00000000000000000000000000000001", "arguments": {} }), 409, "not_what_was_shown"),
+        (json!({ "action": "approve", "shows": interrupt["shows"], "arguments": {} }), 400, "bad_field"),
         (json!({}), 400, "missing_field"),
         (json!({ "action": "approve", "extra": 1 }), 400, "unknown_field"),
     ] {
@@ -98,6 +105,32 @@ async fn an_answer_that_does_not_fit_is_refused_and_changes_nothing() {
         assert_eq!(unknown.refusal(), (404, "unknown_interrupt".to_owned()), "{id}");
     }
     assert_eq!(world.get(&path).await.expect(200), interrupt);
+}
+
+#[tokio::test]
+async fn s_11_an_edit_shows_and_starts_the_new_arguments() {
+    let world = World::start();
+    let interrupt = world.held("vault", r#"{"sum": 5}"#).await;
+    let edit = |shown: &Value, sum: u64| json!({ "action": "edit", "shows": shown["shows"], "arguments": { "sum": sum } }).to_string();
+    world.post_as("judge", &path(&interrupt), answer(&interrupt, "approve")).await.expect(200);
+    assert_eq!(world.post(&path(&interrupt), edit(&interrupt, 3)).await.expect(200)["remaining"], 1, "what the judge approved is gone");
+    let edited = world.get(&path(&interrupt)).await.expect(200);
+    assert_eq!(edited["arguments"], json!({ "sum": 3 }));
+    assert_ne!(edited["shows"], interrupt["shows"]);
+    assert_eq!(edited["answers"].as_array().map(Vec::len), Some(1));
+    let blind = world.post_as("judge", &path(&interrupt), answer(&interrupt, "approve")).await;
+    assert_eq!(blind.refusal(), (409, "not_what_was_shown".to_owned()));
+    let own = world.post(&path(&interrupt), answer(&edited, "approve")).await;
+    assert_eq!(own.refusal(), (409, "already_approved".to_owned()));
+    assert_eq!(world.post_as("judge", &path(&interrupt), answer(&edited, "approve")).await.expect(200)["remaining"], 0);
+    let late = world.post(&path(&interrupt), edit(&edited, 4)).await;
+    assert_eq!(late.refusal(), (409, "already_answered".to_owned()));
+    let call = world.claim("vault").await;
+    assert_eq!(call["arguments"], json!({ "sum": 3 }));
+    let run = interrupt["run_id"].as_str().unwrap();
+    let journal = world.get(&format!("/v1/windlass/runs/{run}/journal")).await.expect(200);
+    let kinds: Vec<&str> = journal["entries"].as_array().unwrap().iter().filter_map(|entry| entry["event"]["kind"].as_str()).collect();
+    assert_eq!(kinds[kinds.len() - 3..], ["approved", "edited", "resolved"]);
 }
 
 #[tokio::test]

@@ -117,7 +117,7 @@ fn tool(name: &str, effect: EffectClass) -> (ToolName, ToolSpec) {
     let spec = ToolSpec {
         name: name.into(),
         description: "for tests".into(),
-        parameters: json!({ "type": "object" }),
+        parameters: json!({ "type": "object", "properties": { "sum": { "type": "integer" } } }),
         route: Route::External,
         effect,
         after_execution: AfterExecution::Suspend,

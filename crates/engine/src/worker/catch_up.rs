@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use windlass_kernel::{
-    CallNumber, HeadStatus, Input, ItemId, ItemKind, LostModelCall, NewItem, Opening, Origin, Phase, Report, ReportCause, RequestedCall,
-    RunId, TaskStatus, Timestamp, content, outstanding,
+    CallNumber, HeadStatus, Input, ItemId, ItemKind, LostModelCall, NewItem, Opening, Origin, Phase, Report, ReportCause, RunId,
+    TaskStatus, Timestamp, content, outstanding,
 };
 use windlass_ports::{Head, Item, LoadedRun, Message, MessageKind, NewMessage, StoreError};
 
@@ -199,11 +199,10 @@ impl Worker {
         let items = self.inner.views.box_items(&self.agent.tenant, context.id, 0, context.length as usize).await?;
         let calls = items.iter().filter(|item| item.kind == ItemKind::Call);
         let calls = calls.filter_map(|item| serde_json::from_slice::<content::Call>(&item.content).ok());
-        let requested = |call: content::Call| RequestedCall { provider_id: call.provider_id, tool: call.tool, arguments: call.arguments };
         Ok(match run.state.origin {
-            Origin::Action => calls.map(requested).next().map_or(Opening::Ask, Opening::Act),
+            Origin::Action => calls.map(content::Call::requested).next().map_or(Opening::Ask, Opening::Act),
             // Other calls in the context were made by earlier runs and have their results.
-            Origin::Turn => Opening::InheritCalls(calls.filter_map(|call| Some((call.takes?, requested(call)))).collect()),
+            Origin::Turn => Opening::InheritCalls(calls.filter_map(content::Call::inherited).collect()),
         })
     }
 

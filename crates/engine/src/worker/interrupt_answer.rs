@@ -14,8 +14,11 @@ pub(super) fn find<'a>(run: &'a Run, answer: &AnswerInterrupt) -> Result<&'a Int
     let open = found.ok_or(EngineError::NotParked)?;
     let fits = match (&answer.action, open.cause) {
         (AnswerAction::End, _) => true,
-        (AnswerAction::Approve, Cause::Approval) | (AnswerAction::Reject { .. }, Cause::Approval | Cause::Question) => {
-            if open.shows != shows {
+        (AnswerAction::Approve | AnswerAction::Edit { .. }, Cause::Approval)
+        | (AnswerAction::Reject { .. }, Cause::Approval | Cause::Question) => {
+            // An edit of something else than the interrupt showed has no content.
+            let is_empty = matches!(&answer.action, AnswerAction::Edit { call } if call.is_empty());
+            if open.shows != shows || is_empty {
                 return Err(EngineError::NotShown);
             }
             true
@@ -29,6 +32,7 @@ pub(super) fn find<'a>(run: &'a Run, answer: &AnswerInterrupt) -> Result<&'a Int
         (AnswerAction::Resume, Cause::OwnersLost | Cause::Panicked) => true,
         (
             AnswerAction::Approve
+            | AnswerAction::Edit { .. }
             | AnswerAction::Reject { .. }
             | AnswerAction::Answer { .. }
             | AnswerAction::Record { .. }

@@ -54,6 +54,7 @@ impl Worker {
                 | Event::ChildBegun { .. }
                 | Event::LeaseEnded { .. }
                 | Event::Approved { .. }
+                | Event::Edited { .. }
                 | Event::Resolved { .. }
                 | Event::CallParked { .. }
                 | Event::CallReleased { .. }

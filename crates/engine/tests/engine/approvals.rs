@@ -2,7 +2,7 @@
 
 use windlass_engine::{AnswerAction, AnswerInterrupt, AnswerTarget, Answered, Engine, EngineError};
 use windlass_kernel::{AgentKey, Cause, OnTimeout, RunId};
-use windlass_ports::{CallStatus, ModelRequest};
+use windlass_ports::{CallStatus, ModelMessage, ModelRequest};
 
 use crate::support::*;
 
@@ -79,6 +79,51 @@ async fn s_11_of_two_answers_one_wins() {
         let resolved = stage.story(&a, run).await.iter().filter(|kind| **kind == "resolved").count();
         assert_eq!(resolved, 1, "one transition");
     }
+}
+
+#[test]
+fn s_11_an_edited_call_starts_with_the_new_arguments_after_a_kill_and_the_model_reads_them() {
+    let stage =
+        Stage::new(asks_for(&[WRITE])).with_tools(|call| Act::Give(call.arguments.clone())).with_gate(WRITE, |gate| gate.approvers = 2);
+    let a = agent("a");
+    let first = Process::start(&stage, 1);
+    let run = first.does(async {
+        let run = first.engine.begin(&a, "go").await.run;
+        settle().await;
+        let old = shown(&stage, &a, run).await;
+        let AnswerTarget::Interrupt { shows: Some(item), .. } = old else { panic!("an item") };
+        for bad in ["[]", "{", ""] {
+            let refused = first.engine.edited_call(&a.tenant, run, item, bad).await;
+            assert!(matches!(refused, Err(EngineError::BadArguments { .. })), "{bad}");
+        }
+        let edit = first.engine.edited_call(&a.tenant, run, item, r#"{"sum":1}"#).await.unwrap();
+        decide(&first.engine, &a, run, old.clone(), AnswerAction::Edit { call: edit }).await.unwrap();
+        // Another person must have seen the new arguments.
+        let late =
+            AnswerInterrupt { agent: a.clone(), run, target: old, action: AnswerAction::Approve, source: Some("bob".into()), key: None };
+        assert!(matches!(first.engine.answer_interrupt(late).await, Err(EngineError::NotShown)));
+        run
+    });
+    assert_eq!(stage.tools.starts_of(WRITE), 0);
+    first.kill();
+    let second = Process::start(&stage, 2);
+    second.does(async {
+        pass_ms(60_000).await;
+        let target = shown(&stage, &a, run).await;
+        let empty = AnswerAction::Edit { call: bytes::Bytes::new() };
+        assert!(matches!(decide(&second.engine, &a, run, target.clone(), empty).await, Err(EngineError::NotShown)));
+        let answer =
+            AnswerInterrupt { agent: a.clone(), run, target, action: AnswerAction::Approve, source: Some("bob".into()), key: None };
+        second.engine.answer_interrupt(answer).await.unwrap();
+        assert_eq!(stage.ended(&a, run).await, r#"{"sum":1}"#);
+    });
+    assert_eq!(stage.tools.starts_of(WRITE), 1);
+    let messages = stage.model.requests().last().unwrap().messages.clone();
+    let arguments = messages.iter().filter_map(|message| {
+        let ModelMessage::Assistant { calls, .. } = message else { return None };
+        Some(calls.first()?.arguments.clone())
+    });
+    assert_eq!(arguments.collect::<Vec<_>>(), [r#"{"sum":1}"#]);
 }
 
 #[tokio::test(start_paused = true)]

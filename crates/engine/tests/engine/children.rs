@@ -114,7 +114,8 @@ async fn s_15_a_stop_of_the_parent_stops_running_and_waiting_children() {
 /// The two runs are on two servers, and no doorbell is received: the sweep finds the stop, although the child is running.
 #[tokio::test(start_paused = true)]
 async fn s_15_a_stop_reaches_a_child_that_runs_on_another_server() {
-    let stage = stage(asks(1, |_| Turn::Hang)).with_settings(|settings| settings.workers_max = 1);
+    let stage = stage(asks(1, |_| Turn::Hang)).with_settings(|settings| settings.lease_ms = 15_000);
+    stage.store.keeps_leases.store(true, std::sync::atomic::Ordering::SeqCst);
     let (one, a) = (stage.engine(1), agent("a"));
     let run = begin(&one, &a, "go").await;
     pass_ms(50).await;
@@ -125,6 +126,7 @@ async fn s_15_a_stop_reaches_a_child_that_runs_on_another_server() {
     pass_ms(1_000).await;
     let child = stage.run(&a, child.id).await;
     assert!(is_stopped(&child.state.phase), "{:?}", child.state.phase);
+    assert_eq!(stage.story(&a, child.id).await, ["accepted", "leased", "lap_started", "ended"], "its own server stopped it");
 }
 
 #[tokio::test(start_paused = true)]

@@ -38,8 +38,10 @@ impl Policy for Respond {
             return submit_result(manifest, &reply.calls);
         }
         let planned = self.plan(run, manifest, &reply.calls);
-        // One client-executed call hands the whole iteration back, so that the client never sees a half-executed set of calls.
-        if planned.iter().any(|plan| plan.refused.is_none() && is_clients(manifest, &plan.requested)) {
+        // One call that the client makes or approves hands the whole iteration back, so that the client never sees a half-executed set of
+        // calls.
+        let hands_back = |plan: &Planned| plan.asks_client(manifest) || (plan.refused.is_none() && is_clients(manifest, &plan.requested));
+        if planned.iter().any(hands_back) {
             return finish(TaskStatus::Success, EndReason::RequiresAction, Delivery::Text(reply.text.clone()));
         }
         Move::Act(planned)

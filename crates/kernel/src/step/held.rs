@@ -53,7 +53,7 @@ impl Draft<'_, '_> {
     pub(super) fn answered(&mut self, answer: Answer) -> Taken {
         let Answer { interrupt, shows, by, decision } = answer;
         let open = self.run().interrupt(interrupt).cloned().ok_or(IgnoreReason::NotParked)?;
-        let names_item = matches!(decision, Decision::Approve | Decision::Reject { .. });
+        let names_item = matches!(decision, Decision::Approve | Decision::Edit { .. } | Decision::Reject { .. });
         if names_item && open.shows != shows {
             return Err(IgnoreReason::NotShown);
         }
@@ -67,6 +67,7 @@ impl Draft<'_, '_> {
             }
             (_, _, Decision::End) => self.end_by_answer(&open, by, Verdict::Ended, "ended by a person"),
             (Cause::Approval, Some(call), Decision::Approve) => self.approve(&open, call, by)?,
+            (Cause::Approval, Some(call), Decision::Edit { item }) => self.edit(&open, call, item, by),
             (Cause::Approval, Some(call), Decision::Reject { comment }) => {
                 self.resolve(&open, Verdict::Rejected, by);
                 self.give_result(call, TaskStatus::Failed, "rejected", &rejection(&comment));
@@ -166,6 +167,16 @@ impl Draft<'_, '_> {
             false => self.record(Event::Approved { interrupt: open.number, by: name }),
         }
         Ok(())
+    }
+
+    /// Gives the held call other arguments. That is their author's approval; what others approved before was another call.
+    fn edit(&mut self, open: &Interrupt, call: CallNumber, item: ItemId, by: Option<Arc<str>>) {
+        let name: Arc<str> = by.clone().unwrap_or_default();
+        self.made.appended.push(item);
+        self.record(Event::Edited { interrupt: open.number, call, item, by: name });
+        if open.needs <= 1 {
+            self.release(open, call, Verdict::Approved, by);
+        }
     }
 
     /// Closes an interrupt, and lets the call that it held start under a new deadline. If a budget was used up meanwhile the call gets an

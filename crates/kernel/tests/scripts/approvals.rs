@@ -97,6 +97,62 @@ answer approve 1 by bob
 }
 
 #[test]
+fn s_11_an_edit_is_its_authors_approval_of_the_new_arguments() {
+    check(
+        "tools: pay write 5000ms, look\ngates: pay",
+        "
+entered
+reply: look, pay
+answer edit 1 by ann
+answer edit 2 unseen
+at 1000
+answer edit 2 by ann
+answer approve 2 by bob
+report 1 success
+report 2 success
+",
+        expect![[r#"
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: look, pay -> replied(1 look, 2 pay), interrupted(approval 2) [start_tool 1] +call 1 +call 2 = suspended, waits for 2 until 60000
+            answer edit 1 by ann -> ignored(answer: not_parked) = suspended, waits for 2 until 60000
+            answer edit 2 unseen -> ignored(answer: not_shown) = suspended, waits for 2 until 60000
+            at 1000
+            answer edit 2 by ann -> edited(2 by ann), resolved(approved by ann until 6000) [start_tool 2] +edited call 2' = suspended, waits for 2 until 6000
+            answer approve 2 by bob -> ignored(answer: not_parked) = suspended, waits for 2 until 6000
+            report 1 success -> reported(1 success) = suspended, waits for 1 until 6000
+            report 2 success -> reported(2 success), lap_started(2) [call_model 2] +result 1 +result 2 = running
+        "#]],
+    );
+}
+
+#[test]
+fn s_11_an_edit_empties_the_approvals_of_the_earlier_arguments() {
+    check(
+        "tools: pay write\ngates: pay twice",
+        "
+entered
+reply: pay
+answer approve 1 by bob
+answer edit 1 by ann
+answer approve 1 by ann
+owed?
+answer approve 1 by bob
+owed?
+",
+        expect![[r#"
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: pay -> replied(1 pay), interrupted(approval 1 needs 2) +call 1 = suspended, waits for 1 without deadline
+            answer approve 1 by bob -> approved(by bob) = suspended, waits for 1 without deadline
+            answer edit 1 by ann -> edited(1 by ann) +edited call 1 = suspended, waits for 1 without deadline
+            answer approve 1 by ann -> ignored(answer: already_approved) = suspended, waits for 1 without deadline
+            owed? nothing
+            answer approve 1 by bob -> resolved(approved by bob until 60000) [start_tool 1] = suspended, waits for 1 until 60000
+            owed? start_tool 1
+        "#]],
+    );
+}
+
+#[test]
 fn a_rejection_by_one_is_enough() {
     check(
         "tools: pay write\ngates: pay twice",

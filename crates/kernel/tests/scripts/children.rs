@@ -215,3 +215,16 @@ stop now
         "#]],
     );
 }
+
+/// What a parent has read may have come from a third party, and its child acts on it.
+#[test]
+fn taint_goes_down_to_children() {
+    check(
+        "parent: call 1 tainted\ntools: pay write, look\ngates: tainted write",
+        "\nentered\nreply: look, pay\n",
+        expect![[r#"
+            entered -> leased, lap_started(1) [call_model 1] = running
+            reply: look, pay -> replied(1 look, 2 pay), interrupted(approval 2) [start_tool 1] +call 1 +call 2 = suspended, waits for 2 until 60000
+        "#]],
+    );
+}

@@ -30,3 +30,23 @@ fn a_call_that_may_not_be_made_any_more_is_answered_at_once() {
     "#]],
     );
 }
+
+#[test]
+fn s_10_inherited_calls_count_against_the_budgets() {
+    check(
+        "tools: look\nbudgets: 3 iterations, 1 calls",
+        "\ntakes look, look\n",
+        expect![[r#"
+        takes look, look -> leased, budget_breached(calls 2 of 1), ended(partial budget calls) +deliverable {"text":"stopped by the budget: calls would be 2, 1 allowed"} = idle
+    "#]],
+    );
+    check(
+        "tools: look\nbudgets: 3 iterations, 1 calls\nbudgets_park: yes",
+        "\ntakes look, look\nowed?\nanswer raise 2\n",
+        expect![[r#"
+            takes look, look -> leased, calls_taken(1 look, 2 look), budget_breached(calls 2 of 1), interrupted(budget) +call 1 +call 2 = suspended, waits for 2 without deadline, held by budget
+            owed? nothing
+            answer raise 2 -> resolved(raised calls to 2), call_released(1 until 60000), call_released(2 until 60000) [start_tool 1, start_tool 2] = suspended, waits for 2 until 60000
+        "#]],
+    );
+}

@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 use windlass_kernel::{
     AfterExecution, Budgets, CallNumber, Cause, EffectClass, Event, Input, ItemId, ItemKind, Manifest, NewItem, Origin, Phase, Report,
-    ReportCause, ResultField, Route, Run, SUBMIT_RESULT, Spent, TaskStatus, Timestamp, ToolSpec, Usage, fold,
+    ReportCause, ResultField, Route, Run, SUBMIT_RESULT, Spent, TaskStatus, Timestamp, ToolSpec, Usage, content::ClientAnswer, fold,
 };
 
 use crate::support::{
     driver::{Driver, item_id},
-    script::{ScriptedCall, ScriptedInput},
+    script::{LeftCall, ScriptedCall, ScriptedInput},
     setup::{Setup, gate, manifest, retry, tool},
 };
 
@@ -170,15 +170,20 @@ fn any_setup() -> impl Strategy<Value = Setup> {
     let fields = prop::collection::vec((prop::sample::select(vec!["x", "y"]), any::<bool>()), 0..3);
     let gates =
         prop::collection::vec(prop::sample::select(vec!["write", "tainted 3000ms", "* 2000ms approve", "read 1000ms end", "twice"]), 0..2);
-    (origin, prop::collection::vec(any_tool(), 5), any_budgets(), fields, gates, any::<bool>()).prop_map(
-        |(origin, mut tools, budgets, fields, gates, budgets_park)| {
+    let client_approves = prop::collection::vec(prop::sample::select(TOOLS.to_vec()).prop_map(Into::into), 0..2);
+    (origin, prop::collection::vec(any_tool(), 5), any_budgets(), fields, gates, any::<bool>(), client_approves).prop_map(
+        |(origin, mut tools, budgets, fields, gates, budgets_park, client_approves)| {
             for (index, tool) in tools.iter_mut().enumerate() {
                 tool.name = TOOLS[index].into();
             }
             let field = |(name, required): (&str, bool)| ResultField { name: name.into(), description: String::new(), required };
             let result_fields = fields.into_iter().map(field).collect();
             let gates = gates.into_iter().map(gate).collect();
-            Setup { origin, parent: None, manifest: Manifest { tools, budgets, result_fields, gates, budgets_park, ..manifest() } }
+            Setup {
+                origin,
+                parent: None,
+                manifest: Manifest { tools, budgets, result_fields, gates, budgets_park, client_approves, ..manifest() },
+            }
         },
     )
 }
@@ -261,6 +266,8 @@ fn any_input() -> impl Strategy<Value = ScriptedInput> {
         2 => Just(ScriptedInput::Resume),
         2 => (call(), prop::option::of(prop::sample::select(vec!["ann", "bob"]))).prop_map(|(call, by)| ScriptedInput::Approve { call, by: by.map(str::to_owned) }),
         1 => call().prop_map(ScriptedInput::ApproveUnseen),
+        1 => (call(), any::<bool>()).prop_map(|(call, is_seen)| ScriptedInput::Edit { call, by: Some("ann".to_owned()), is_seen }),
+        2 => prop::collection::vec(any_left(), 1..4).prop_map(ScriptedInput::TakeOver),
         1 => call().prop_map(|call| ScriptedInput::Reject { call, comment: "no".into() }),
         1 => Just(ScriptedInput::EndByAnswer),
         2 => prop::sample::select(vec![0, 5, 300, u64::MAX]).prop_map(ScriptedInput::Raise),
@@ -273,6 +280,13 @@ fn any_wanted() -> impl Strategy<Value = ScriptedCall> {
     let tool = prop_oneof![12 => prop::sample::select(TOOLS.to_vec()), 1 => Just(SUBMIT_RESULT)];
     let arguments = prop::sample::select(vec!["{}", "{}", r#"{"x":1}"#, r#"{"y":null,"x":2}"#, r#"{"x":1,"y":"\ud800"}"#, "oops", ""]);
     (tool, arguments).prop_map(|(tool, arguments)| wanted(tool, arguments))
+}
+
+/// A call that an earlier run left, with an answer of its client or without one.
+fn any_left() -> impl Strategy<Value = LeftCall> {
+    let rejected = ClientAnswer::Rejected { reason: "no".into() };
+    let answer = prop::option::of(prop::sample::select(vec![ClientAnswer::Approved, rejected, ClientAnswer::Missing]));
+    (any_wanted(), answer, any::<bool>()).prop_map(|(call, answer, tainted)| LeftCall { call, answer, address: None, tainted })
 }
 
 fn any_status() -> impl Strategy<Value = TaskStatus> {

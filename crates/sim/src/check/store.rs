@@ -407,6 +407,7 @@ fn judge(seen: &mut Seen, stored: &Run, event: &Event) {
         | Event::CallReleased { .. }
         | Event::Interrupted(_)
         | Event::Approved { .. }
+        | Event::Edited { .. }
         | Event::Resolved { .. }
         | Event::CallParked { .. }
         | Event::Parked { .. }

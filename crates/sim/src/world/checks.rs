@@ -244,6 +244,7 @@ impl Track {
             | Event::Compacted { .. }
             | Event::Replied { .. }
             | Event::Approved { .. }
+            | Event::Edited { .. }
             | Event::Resolved { .. }
             | Event::ChildBegun { .. }
             | Event::CallParked { .. }

@@ -403,8 +403,8 @@ pub fn call_changes(made: &Transition) -> Vec<(CallNumber, CallChange)> {
             status: CallStatus::fresh(call.route),
             result: None,
         }),
-        CallUpdate::Moved { status, result, deadline, retry } => {
-            CallChange::Moved { status: *status, result: *result, deadline: *deadline, retry: *retry }
+        CallUpdate::Moved { status, result, deadline, item, retry } => {
+            CallChange::Moved { status: *status, result: *result, deadline: *deadline, item: *item, retry: *retry }
         }
     };
     let numbers = made.calls.iter().map(|(call, _)| *call);

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use windlass_kernel::{
-    ASK_PERSON, AgentKey, Answer, CallNumber, Cause, Decision, Event, Gate, Input, Interrupt, ItemKind, OnTimeout, Opening, Origin,
-    RequestedCall, RunId, StreamedText, TaskStatus, Tenant, Timestamp, Verdict,
+    ASK_PERSON, AgentKey, Answer, CallNumber, Cause, Decision, Event, Gate, Input, Interrupt, ItemKind, NewItem, OnTimeout, Opening,
+    Origin, RequestedCall, RunId, StreamedText, TaskStatus, Tenant, Timestamp, Verdict, content,
 };
 use windlass_ports::{
     CallStatus, ClosedInterrupt, Enqueued, GivenUp, InterruptId, InterruptScan, InterruptView, MessageKind, NewMessage, NewRun, StoreError,
@@ -94,6 +94,29 @@ pub async fn approvals_are_recorded_until_there_are_enough(store: Arc<dyn Full>)
     assert_eq!(row.interrupt.approvals.iter().map(|name| &**name).collect::<Vec<_>>(), PEOPLE);
     assert_eq!(row.closed, Some(ClosedInterrupt { verdict: Verdict::Approved, by: Some("last".into()), at }));
     assert_eq!(store.claim_calls(kit.claim(CHARGE, "w", 1, at)).await.unwrap().len(), 1);
+}
+
+/// An edit gives the call another item, which a claim then gets, and the approvals of the earlier arguments count no more.
+pub async fn an_edit_replaces_the_call_and_the_approvals(store: Arc<dyn Full>) {
+    let (kit, agent) = (gated(&store, Gate { approvers: 2, ..Gate::default() }), agent("a"));
+    calling(&kit, &agent, &[CHARGE], START).await;
+    let shown = open(&kit, &agent).await;
+    kit.advance(&agent, answer(&shown, "ann", Decision::Approve), START).await;
+    let requested = RequestedCall { provider_id: "p".into(), tool: CHARGE.into(), arguments: r#"{"sum":1}"#.into() };
+    let item = NewItem::own(kit.item_id(), ItemKind::Call, content::edited_call(CallNumber(1), &requested));
+    let edited = item.id;
+    let (guard, mut commit) = kit.prepare(&agent, answer(&shown, "bob", Decision::Edit { item: edited }), START).await;
+    commit.items.push(item.clone());
+    store.commit(guard, commit).await.unwrap();
+    let row = list(&store, &agent.tenant, InterruptScan::default()).await.remove(0);
+    assert_eq!((row.interrupt.shows, row.interrupt.approvals.as_slice()), (Some(edited), ["bob".into()].as_slice()));
+    assert_eq!(row.interrupt, open(&kit, &agent).await);
+    assert!(store.claim_calls(kit.claim(CHARGE, "w", 1, START)).await.unwrap().is_empty());
+    kit.advance(&agent, answer(&row.interrupt, "ann", Decision::Approve), START).await;
+    let row = list(&store, &agent.tenant, everything()).await.remove(0);
+    assert_eq!((row.interrupt.shows, row.closed.is_some()), (Some(edited), true));
+    let claimed = store.claim_calls(kit.claim(CHARGE, "w", 1, START)).await.unwrap();
+    assert_eq!(claimed.iter().map(|call| call.content.clone()).collect::<Vec<_>>(), [item.content]);
 }
 
 /// How an interrupt of each kind is made: a call that waits for approval, a question, a write whose outcome is unknown, and a run that is held.

@@ -251,7 +251,8 @@ pub async fn a_call_counts_how_often_it_was_started(store: Arc<dyn Full>) {
     };
     assert_eq!(attempts().await, [(1, START), (0, START)]);
     let (guard, mut commit) = kit.prepare(&clerk, Input::owner_changed(), START.plus_ms(5)).await;
-    commit.calls.push((CallNumber(1), CallChange::Moved { status: CallStatus::Started, result: None, deadline: None, retry: None }));
+    let started = CallChange::Moved { status: CallStatus::Started, result: None, deadline: None, item: None, retry: None };
+    commit.calls.push((CallNumber(1), started));
     store.commit(guard, commit).await.unwrap();
     store.claim_calls(kit.claim(LOOKUP, "w", 5, START)).await.unwrap();
     assert_eq!(attempts().await, [(2, START), (1, START)]);

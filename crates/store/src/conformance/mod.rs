@@ -193,6 +193,7 @@ macro_rules! conformance {
             lists::a_call_counts_how_often_it_was_started;
             interrupts::an_open_interrupt_is_listed_for_its_tenant;
             interrupts::approvals_are_recorded_until_there_are_enough;
+            interrupts::an_edit_replaces_the_call_and_the_approvals;
             interrupts::every_verdict_is_recorded;
             interrupts::a_held_run_hands_out_no_calls;
             interrupts::the_run_after_a_held_one_is_free;

@@ -406,6 +406,7 @@ impl Writes<'_> {
                 column(&rows, |(_, moved)| moved.status.as_str()),
                 column(&rows, |(_, moved)| moved.result.as_ref().map(|item| item.as_bytes().as_slice())),
                 column(&rows, |(_, moved)| moved.deadline.map(|at| at.0)),
+                column(&rows, |(_, moved)| moved.item.as_ref().map(|item| item.as_bytes().as_slice())),
             ],
         )
     }

@@ -152,6 +152,7 @@ impl Writes<'_> {
                 column(&rows, |(_, change)| change.closed.as_ref().map(|closed| closed.verdict.as_str())),
                 column(&rows, |(_, change)| change.closed.as_ref().and_then(|closed| closed.by.as_deref()).map(Text)),
                 column(&rows, |(_, change)| change.closed.as_ref().map(|closed| closed.at.0)),
+                column(&rows, |(_, change)| change.shows.as_ref().map(|item| item.as_bytes().as_slice())),
             ],
         )
     }

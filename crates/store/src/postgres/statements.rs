@@ -235,8 +235,9 @@ statements! {
                 AND (w.tenant, w.agent, w.ordinal) >= ($1, $4, 0)
              ORDER BY w.tenant DESC, w.agent DESC, w.ordinal DESC LIMIT $3 + $5)
         ) AS o CROSS JOIN LATERAL (SELECT * FROM runs t WHERE t.run = o.run LIMIT 1) AS r ORDER BY r.run DESC LIMIT $3");
+    /// The order is not that of an index, so that only the index over parents fits.
     child_runs: concat!("SELECT ", run_columns!(), " FROM runs r WHERE r.parent IS NOT NULL AND r.tenant = $1 AND r.parent = $4
-        AND r.run < $2 ORDER BY r.run DESC LIMIT $3");
+        AND r.run < $2 ORDER BY r.run || ''::bytea DESC LIMIT $3");
     unended_runs: concat!("SELECT ", run_columns!(), " FROM (
             (SELECT h.run FROM heads h WHERE h.tenant = $1 AND h.run < $2 ORDER BY h.run DESC LIMIT $3)
             UNION ALL
@@ -306,7 +307,7 @@ statements! {
             reason, created_at, processed_at, retry)
             SELECT unnest($32::bigint[]), unnest($33::text[]), unnest($34::text[]), unnest($35::text[]), unnest($36::text[]),
                 unnest($37::bytea[]), unnest($38::bigint[]), unnest($39::bigint[]), unnest($40::bytea[]), unnest($41::text[]),
-                unnest($42::text[]), unnest($43::text[]), unnest($44::text[]), unnest($45::bigint[]), unnest($46::bigint[]), unnest($69::bigint[])),
+                unnest($42::text[]), unnest($43::text[]), unnest($44::text[]), unnest($45::bigint[]), unnest($46::bigint[]), unnest($70::bigint[])),
         called AS (INSERT INTO calls (tenant, agent, run, call, iteration, tool, route, effect, status, created_at, deadline, item,
             result, worker, lease_until, attempt, claim_key)
             SELECT unnest($47::text[]), unnest($48::text[]), unnest($49::bytea[]), unnest($50::bigint[]), unnest($51::bigint[]),
@@ -314,11 +315,12 @@ statements! {
                 unnest($57::bigint[]), unnest($58::bytea[]), unnest($59::bytea[]), unnest($60::text[]), unnest($61::bigint[]),
                 unnest($62::bigint[]), unnest($63::text[])),
         moved AS (UPDATE calls c SET status = q.status, result = coalesce(q.result, c.result),
-                deadline = coalesce(q.deadline, c.deadline), lease_until = NULL, claim_key = NULL,
+                deadline = coalesce(q.deadline, c.deadline), item = coalesce(q.item, c.item), lease_until = NULL, claim_key = NULL,
                 worker = CASE WHEN q.status = 'waiting' THEN NULL ELSE c.worker END,
                 attempt = c.attempt + (q.status = 'started')::int, retry = coalesce(q.retry, c.retry)
             FROM (SELECT unnest($64::bytea[]) AS run, unnest($65::bigint[]) AS call, unnest($66::text[]) AS status,
-                unnest($67::bytea[]) AS result, unnest($68::bigint[]) AS deadline, unnest($70::bigint[]) AS retry) AS q
+                unnest($67::bytea[]) AS result, unnest($68::bigint[]) AS deadline, unnest($69::bytea[]) AS item,
+                unnest($71::bigint[]) AS retry) AS q
             CROSS JOIN LATERAL (SELECT t.ctid FROM calls t WHERE t.run = q.run AND t.call = q.call LIMIT 1) AS found
             WHERE c.ctid = found.ctid RETURNING 1)
         SELECT 1 / ((SELECT count(*) FROM moved) = cardinality($64::bytea[]))::int");
@@ -420,12 +422,12 @@ statements! {
             unnest($7::bigint[]), unnest($8::bytea[]), unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::text[]),
             unnest($12::bigint[]), unnest($13::text[]), unnest($14::text[]), unnest($15::text[]), unnest($16::bigint[])";
     /// Two lists of names are joined as texts, because `jsonb` can't hold every name.
-    change_interrupts: all_of!("bytea", "UPDATE interrupts i SET
-            approvals = CASE WHEN q.approvals = '[]' THEN i.approvals WHEN i.approvals = '[]' THEN q.approvals
+    change_interrupts: all_of!("bytea", "UPDATE interrupts i SET shows = coalesce(q.shows, i.shows), approvals = CASE
+                WHEN q.shows IS NOT NULL OR i.approvals = '[]' THEN q.approvals WHEN q.approvals = '[]' THEN i.approvals
                 ELSE left(i.approvals, -1) || ',' || substr(q.approvals, 2) END,
             verdict = q.verdict, by_name = q.by_name, answered_at = q.answered_at
         FROM (SELECT unnest($1::bytea[]) AS run, unnest($2::bigint[]) AS n, unnest($3::text[]) AS approvals, unnest($4::text[]) AS verdict,
-            unnest($5::text[]) AS by_name, unnest($6::bigint[]) AS answered_at) AS q
+            unnest($5::text[]) AS by_name, unnest($6::bigint[]) AS answered_at, unnest($7::bytea[]) AS shows) AS q
         CROSS JOIN LATERAL (SELECT t.ctid, t.verdict FROM interrupts t WHERE t.run = q.run AND t.n = q.n LIMIT 1) AS found
         WHERE i.ctid = found.ctid AND found.verdict IS NULL");
     close_interrupts: "UPDATE interrupts i SET verdict = q.verdict, by_name = q.by_name, answered_at = q.answered_at

@@ -49,6 +49,7 @@ impl CallRow {
         self.status = moved.status;
         self.result = moved.result.or(self.result);
         self.deadline = moved.deadline.unwrap_or(self.deadline);
+        self.item = moved.item.unwrap_or(self.item);
         self.retry = moved.retry.unwrap_or(self.retry);
         self.lease_until = None;
         self.claim_key = None;
@@ -70,6 +71,8 @@ pub struct CallMove {
     pub result: Option<ItemId>,
     /// The new deadline, if it changes.
     pub deadline: Option<Timestamp>,
+    /// The item with other arguments, if a person changed them.
+    pub item: Option<ItemId>,
     /// The number of the repetition that comes next, if the call is repeated.
     pub retry: Option<u32>,
 }
@@ -81,6 +84,7 @@ impl CallMove {
             status: later.status,
             result: later.result.or(self.result),
             deadline: later.deadline.or(self.deadline),
+            item: later.item.or(self.item),
             retry: later.retry.or(self.retry),
         }
     }

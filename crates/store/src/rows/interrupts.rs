@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use windlass_kernel::{RunId, Tenant};
+use windlass_kernel::{ItemId, RunId, Tenant};
 use windlass_ports::{ClosedInterrupt, InterruptId, InterruptScan, InterruptView, StoreError};
 
 use super::Result;
@@ -10,6 +10,8 @@ use super::Result;
 /// What changes an open interrupt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InterruptChange {
+    /// The item with other arguments, if a person changed them. What was approved before counts no more.
+    pub shows: Option<ItemId>,
     /// The people who approved.
     pub approvals: Vec<Arc<str>>,
     /// How it is closed, if it is.
@@ -19,10 +21,24 @@ pub struct InterruptChange {
 impl InterruptChange {
     /// Applies the change to a row.
     pub fn apply(&self, row: &mut InterruptView) {
+        if self.shows.is_some() {
+            row.interrupt.shows = self.shows;
+            row.interrupt.approvals.clear();
+        }
         row.interrupt.approvals.extend(self.approvals.iter().cloned());
         if self.closed.is_some() {
             row.closed.clone_from(&self.closed);
         }
+    }
+
+    /// Adds a later change.
+    pub fn merge(&mut self, later: InterruptChange) {
+        if later.shows.is_some() {
+            self.shows = later.shows;
+            self.approvals.clear();
+        }
+        self.approvals.extend(later.approvals);
+        self.closed = later.closed.or(self.closed.take());
     }
 }
 

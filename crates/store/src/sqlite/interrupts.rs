@@ -119,7 +119,8 @@ impl<P: Prepared> InterruptRows for SqliteRows<P> {
     fn change_interrupt(&mut self, id: InterruptId, change: &InterruptChange) -> Result<()> {
         // The two lists are joined as texts, because JSON functions can't hold every name.
         let sql = "UPDATE interrupts SET
-                       approvals = CASE WHEN ?3 = '[]' THEN approvals WHEN approvals = '[]' THEN ?3
+                       shows = coalesce(?7, shows),
+                       approvals = CASE WHEN ?7 IS NOT NULL OR approvals = '[]' THEN ?3 WHEN ?3 = '[]' THEN approvals
                                    ELSE substr(approvals, 1, length(approvals) - 1) || ',' || substr(?3, 2) END,
                        verdict = ?4, by_name = ?5, answered_at = ?6
                    WHERE run = ?1 AND n = ?2 AND verdict IS NULL";
@@ -131,6 +132,7 @@ impl<P: Prepared> InterruptRows for SqliteRows<P> {
             closed.map(|closed| closed.verdict.as_str()),
             closed.and_then(|closed| closed.by.as_deref()),
             closed.map(|closed| closed.at.0),
+            change.shows.as_ref().map(ItemId::as_bytes),
         ];
         self.change_one(sql, params, "an interrupt that changes")
     }

@@ -308,12 +308,14 @@ impl<P: Prepared> Rows for SqliteRows<P> {
     }
 
     fn move_call(&mut self, run: RunId, call: CallNumber, moved: CallMove) -> Result<()> {
-        let sql = "UPDATE calls SET status = ?3, result = coalesce(?4, result), deadline = coalesce(?5, deadline), lease_until = NULL,
-                          claim_key = NULL, worker = CASE WHEN ?3 = 'waiting' THEN NULL ELSE worker END,
-                          attempt = attempt + (?3 = 'started'), retry = coalesce(?6, retry)
+        let sql = "UPDATE calls SET status = ?3, result = coalesce(?4, result), deadline = coalesce(?5, deadline),
+                          item = coalesce(?6, item), lease_until = NULL, claim_key = NULL,
+                          worker = CASE WHEN ?3 = 'waiting' THEN NULL ELSE worker END, attempt = attempt + (?3 = 'started'),
+                          retry = coalesce(?7, retry)
                    WHERE run = ?1 AND call = ?2";
         let result = moved.result.as_ref().map(ItemId::as_bytes);
-        let params = params![run.as_bytes(), call.0, moved.status.as_str(), result, moved.deadline.map(|at| at.0), moved.retry];
+        let item = moved.item.as_ref().map(ItemId::as_bytes);
+        let params = params![run.as_bytes(), call.0, moved.status.as_str(), result, moved.deadline.map(|at| at.0), item, moved.retry];
         self.change_one(sql, params, "a call that moves")
     }
 

@@ -1,10 +1,10 @@
-use windlass_kernel::{CallNumber, Cause, Input, ItemKind, RunId, StreamedText};
-use windlass_ports::{InterruptScan, InterruptView, Page};
+use windlass_kernel::{CallNumber, Cause, Input, ItemKind, ParentCall, RunId, StreamedText};
+use windlass_ports::{InterruptScan, InterruptView, Page, RunScan, RunSet};
 
 use super::*;
 use crate::conformance::{
     Full,
-    fixtures::{HANDED_BACK, Kit, LOOKUP, NODE, START, agent, calls, delta_batch, final_reply},
+    fixtures::{HANDED_BACK, HELPER, Kit, LOOKUP, NODE, START, agent, calls, delta_batch, final_reply},
 };
 
 struct Parts {
@@ -52,6 +52,29 @@ impl Parts {
         let rows = self.tiered.outbox(1_000).await.unwrap();
         self.tiered.published(rows.iter().map(|row| row.n).collect()).await.unwrap();
         rows.len()
+    }
+}
+
+/// A child run of an unstored run is in memory with it, whatever its own time to live says, and that of a stored one is stored.
+#[tokio::test]
+async fn a_child_is_in_the_tier_of_its_parent() {
+    let all = parts(1 << 20);
+    for is_stored in [false, true] {
+        let parent = if is_stored { all.kit.entering(all.kit.own_run(START)) } else { all.unstored() };
+        let (own, run) = all.begin(parent).await;
+        all.kit.advance(&own, calls(&[HELPER]), START).await;
+        let child = all.kit.load(&own).await.run.unwrap().state.calls()[0].child.unwrap();
+        let parent = ParentCall { run, head: own.agent.clone(), call: CallNumber(1), tainted: false };
+        let new = NewRun { erase_ms: (!is_stored).then_some(100), ..all.kit.new_child(child, parent, START) };
+        let (head, _) = all.begin(new).await;
+        assert_eq!(all.tiered.memory.has_run(child).unwrap(), !is_stored);
+        let page = RunScan { set: RunSet::Children(run), below: None, limit: 9 };
+        let listed = all.tiered.scan_runs(&own.tenant, &page).await.unwrap().runs;
+        assert_eq!(listed.iter().map(|run| run.id).collect::<Vec<_>>(), [child]);
+        all.kit.advance(&head, final_reply("done"), START).await;
+        all.kit.take_report(&own, START).await;
+        assert_eq!(all.kit.load(&own).await.run.unwrap().state.iteration, 2);
+        assert_eq!(all.database.rows() > 0, is_stored);
     }
 }
 

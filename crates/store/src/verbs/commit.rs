@@ -295,8 +295,8 @@ fn write_calls<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey, commit: &Commit
     for (call, change) in &commit.calls {
         match change {
             CallChange::Made(new) => drop(made.insert(*call, new_call(agent, commit, *call, new))),
-            CallChange::Moved { status, result, deadline, retry } => {
-                let moved = CallMove { status: *status, result: *result, deadline: *deadline, retry: *retry };
+            CallChange::Moved { status, result, deadline, item, retry } => {
+                let moved = CallMove { status: *status, result: *result, deadline: *deadline, item: *item, retry: *retry };
                 match (made.get_mut(call), moves.get_mut(call)) {
                     (Some(row), _) => row.move_on(moved),
                     (None, Some(earlier)) => *earlier = earlier.then(moved),
@@ -323,7 +323,7 @@ fn release_leftovers<R: Rows + ?Sized>(
     now: Timestamp,
 ) -> Result<()> {
     if leftovers.calls {
-        let dropped = CallMove { status: CallStatus::Dropped, result: None, deadline: None, retry: None };
+        let dropped = CallMove { status: CallStatus::Dropped, result: None, deadline: None, item: None, retry: None };
         rows.open_calls(run)?.into_iter().try_for_each(|call| rows.move_call(run, call, dropped))?;
     }
     if leftovers.messages {

@@ -22,19 +22,20 @@ pub(super) fn write_interrupts<R: Rows + ?Sized>(rows: &mut R, agent: &AgentKey,
                 opened.insert(number, InterruptView { run: commit.run, agent, agent_name: run.agent_name, interrupt, created_at, closed });
                 continue;
             }
-            InterruptUpdate::Approved { interrupt, by } => (interrupt, InterruptChange { approvals: vec![by.clone()], closed: None }),
+            InterruptUpdate::Approved { interrupt, by } => {
+                (interrupt, InterruptChange { approvals: vec![by.clone()], ..InterruptChange::default() })
+            }
+            InterruptUpdate::Edited { interrupt, shows, by } => {
+                (interrupt, InterruptChange { shows: Some(*shows), approvals: vec![by.clone()], closed: None })
+            }
             InterruptUpdate::Closed { interrupt, verdict, by } => {
                 let closed = ClosedInterrupt { verdict: *verdict, by: by.clone(), at: commit.now };
-                (interrupt, InterruptChange { approvals: Vec::new(), closed: Some(closed) })
+                (interrupt, InterruptChange { closed: Some(closed), ..InterruptChange::default() })
             }
         };
         match opened.get_mut(number) {
             Some(row) => change.apply(row),
-            None => {
-                let merged = changes.entry(*number).or_default();
-                merged.approvals.extend(change.approvals);
-                merged.closed = change.closed.or(merged.closed.take());
-            }
+            None => changes.entry(*number).or_default().merge(change),
         }
     }
     opened.values().try_for_each(|row| rows.insert_interrupt(row))?;

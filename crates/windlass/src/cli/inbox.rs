@@ -1,5 +1,7 @@
 //! `windlass inbox`: what waits for a person, and the commands that answer it.
 
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -32,6 +34,17 @@ pub(crate) struct InboxArguments {
 pub(crate) struct AnswerArguments {
     /// The interrupt: its id as int_…, or its number in the last `windlass inbox`.
     interrupt: String,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+pub(crate) struct ApproveArguments {
+    /// The interrupt: its id as int_…, or its number in the last `windlass inbox`.
+    interrupt: String,
+    /// A file with other arguments for the call, as a JSON object: the call is approved with them. `-` reads the standard input.
+    #[arg(long, value_name = "FILE")]
+    edit: Option<PathBuf>,
     #[command(flatten)]
     common: Common,
 }
@@ -86,8 +99,22 @@ pub(super) async fn inbox(arguments: InboxArguments) -> Result<Done, CliError> {
     Ok(if waits { Done::WaitsForPerson } else { Done::Fully })
 }
 
-pub(super) async fn approve(arguments: AnswerArguments) -> Result<Done, CliError> {
-    decide(&arguments.interrupt, json!({ "action": "approve" }), &arguments.common).await
+pub(super) async fn approve(arguments: ApproveArguments) -> Result<Done, CliError> {
+    let body = match &arguments.edit {
+        None => json!({ "action": "approve" }),
+        Some(file) => json!({ "action": "edit", "arguments": edited(file)? }),
+    };
+    decide(&arguments.interrupt, body, &arguments.common).await
+}
+
+/// The arguments in a file. The server checks whether they fit the tool.
+fn edited(file: &Path) -> Result<Value, CliError> {
+    let text = match file.as_os_str() == "-" {
+        true => std::io::read_to_string(std::io::stdin()),
+        false => std::fs::read_to_string(file),
+    };
+    let text = text.map_err(|error| CliError::Usage(format!("cannot read {}: {error}", file.display())))?;
+    serde_json::from_str(&text).map_err(|error| CliError::Usage(format!("{} has no JSON object: {error}", file.display())))
 }
 
 pub(super) async fn reject(arguments: RejectArguments) -> Result<Done, CliError> {
@@ -150,7 +177,7 @@ fn listed(interrupts: &[Value], now: Timestamp, style: TextStyle) -> String {
     }
     let rows: Vec<Vec<String>> = interrupts.iter().enumerate().map(|(index, interrupt)| row(index + 1, interrupt, now)).collect();
     let mut text = table(&HEADINGS, &rows, |_, _, padded| style.state("", padded));
-    text.push_str("\nanswer with: windlass approve N, reject N [--comment TEXT], answer N TEXT, raise N LIMIT, resume N, end N; for an unknown outcome: windlass reconcile RUN CALL\n");
+    text.push_str("\nanswer with: windlass approve N [--edit FILE], reject N [--comment TEXT], answer N TEXT, raise N LIMIT, resume N, end N; for an unknown outcome: windlass reconcile RUN CALL\n");
     text
 }
 

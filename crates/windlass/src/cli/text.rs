@@ -89,6 +89,7 @@ pub(crate) fn why(row: &Value, now: Timestamp) -> String {
         Some("queued") => format!("behind {what}"),
         Some("model_retry") => format!("model {what}: next try in {}", left.unwrap_or_default()),
         Some("tool_call") => format!("{what}: runs{}", left.map(|left| format!(", {left} left")).unwrap_or_default()),
+        Some("child") => format!("{what}: works on its own"),
         Some("external_call") => format!("{what}: waits for a worker{}", left.map(|left| format!(", {left} left")).unwrap_or_default()),
         Some("approval") => format!("{what}: needs approval{}", left.map(|left| format!(", {left} left")).unwrap_or_default()),
         Some("budget") => format!("its budget of {what} is used up"),
@@ -162,6 +163,7 @@ mod tests {
         let wait = |kind: &str| json!({ "wait": { "kind": kind, "what": "write_file", "until": "1970-01-01T00:02:00Z" } });
         for (row, expected) in [
             (wait("unknown_outcome"), "write_file: outcome unknown"),
+            (wait("child"), "write_file: works on its own"),
             (wait("external_call"), "write_file: waits for a worker, 2m left"),
             (wait("tool_call"), "write_file: runs, 2m left"),
             (wait("queued"), "behind write_file"),

@@ -223,11 +223,21 @@ impl<'a> Output<'a> {
 
     fn call(&mut self, item: &Item) {
         let Ok(call) = serde_json::from_slice::<Call>(&item.content) else { return };
+        if call.edited {
+            if let Some(entry) = self.calls.get(&call.call).and_then(|index| self.entries.get_mut(*index)) {
+                entry.items.push(item.id);
+                entry.wire["arguments"] = call.arguments.into();
+            }
+            return;
+        }
         let is_clients = || self.manifest.tool(&call.tool).is_some_and(|tool| tool.route == Route::Client);
         let is_answered = self.answered.contains(&call.call);
         if is_answered && !self.note.spelling.pairs {
             self.calls.insert(call.call, self.entries.len());
             self.push("mcp", vec![item.id], |output, id| items::mcp_call(id, &call, output.manifest, &call.arguments));
+        } else if call.asks_client {
+            let key = CallKey { run: self.run, call: call.call };
+            self.push("mcpr", vec![item.id], |output, _| items::approval_request(key, &call, output.manifest));
         } else if is_answered || self.manifest.choice == ToolChoice::None || is_clients() {
             let key = CallKey { run: self.run, call: call.call };
             let (kind, given) = Handover::of(&call, &self.note);

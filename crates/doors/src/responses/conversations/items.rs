@@ -15,6 +15,7 @@ use crate::{
     auth::{Caller, Scope},
     request::Query,
     responses::{
+        approval_answers,
         body::{WireBody, WireId, WireIds},
         chain::History,
         error::WireError,
@@ -32,6 +33,11 @@ pub(super) async fn content(
     given: &[Box<RawValue>],
 ) -> Result<Vec<(ItemKind, Bytes)>, WireError> {
     let mut items = checked(state, caller, history, given).await.map_err(|error| error.replace_param_prefix("input", "items"))?;
+    if history.deferred.as_ref().is_some_and(|deferred| approval_answers::has_answers(&deferred.calls)) {
+        let message = "adding items to a conversation makes no calls, so it can't answer a request for approval; answer it in a request to \
+            POST /v1/responses with this `conversation`";
+        return Err(WireError::invalid("items", message).with_code("approval_not_taken"));
+    }
     // Deferred calls are dropped: only a response makes calls.
     items.retain(|(kind, _)| *kind == ItemKind::Instruction);
     Ok(items)

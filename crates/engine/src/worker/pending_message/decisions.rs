@@ -27,7 +27,13 @@ impl Drafting<'_> {
                 item = Some(id);
                 Decision::Answer { item: id }
             }
-            (AnswerAction::Record { .. } | AnswerAction::Answer { .. }, None) => return false,
+            (AnswerAction::Edit { call: content }, Some(_)) => {
+                let id = ItemId(self.inner.ids.fresh());
+                item = Some(id);
+                self.draft.items.push(NewItem::own(id, ItemKind::Call, content.clone()));
+                Decision::Edit { item: id }
+            }
+            (AnswerAction::Record { .. } | AnswerAction::Edit { .. } | AnswerAction::Answer { .. }, None) => return false,
             (AnswerAction::Approve, _) => Decision::Approve,
             (AnswerAction::Reject { comment }, _) => Decision::Reject { comment: comment.clone() },
             (AnswerAction::Release, _) => Decision::Release,

@@ -1,16 +1,18 @@
 //! Drives one run as the engine would, and checks the laws of the kernel after every step.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_kernel::{
-    AfterExecution, Answer, Below, BoxId, BoxRange, CallNumber, ChunkLengths, Decision, Event, Failure, FailureCause, Input, ItemId,
-    ItemKind, LostModelCall, Manifest, Moment, Opening, Reply, Report, ReportCause, RequestedCall, Run, Spent, StreamedText, TaskStatus,
-    Timestamp, Transition, content::Reasoning, fold, step,
+    AfterExecution, Answer, Below, BoxId, BoxRange, CallNumber, ChunkLengths, Decision, Event, Failure, FailureCause, InheritedCall, Input,
+    ItemId, ItemKind, LostModelCall, Manifest, Moment, Opening, Reply, Report, ReportCause, RequestedCall, Run, RunId, Spent, StreamedText,
+    TaskStatus, Timestamp, Transition,
+    content::{ClientApproval, Reasoning},
+    fold, step,
 };
 
 use super::{
     laws,
-    script::{ScriptedCall, ScriptedInput},
+    script::{LeftCall, ScriptedCall, ScriptedInput},
     setup::Setup,
 };
 
@@ -30,6 +32,8 @@ pub struct Driver {
     pub kinds: BTreeMap<ItemId, ItemKind>,
     /// How often each call would have been handed to an executor so far.
     pub starts: BTreeMap<CallNumber, u32>,
+    /// The calls that the run inherited with their client's approval.
+    pub client_approved: BTreeSet<CallNumber>,
     fresh: u128,
 }
 
@@ -52,6 +56,7 @@ impl Driver {
             appended: Vec::new(),
             kinds: BTreeMap::new(),
             starts: BTreeMap::new(),
+            client_approved: BTreeSet::new(),
             fresh: 0,
         }
     }
@@ -77,7 +82,7 @@ impl Driver {
     /// Makes the kernel's input of a script's line. Calls `name` for every stored result, with its label.
     pub fn input(&mut self, input: ScriptedInput, name: &mut dyn FnMut(ItemId, String)) -> Input {
         let mut stored = |driver: &mut Self, call: CallNumber| {
-            let item = driver.store_result();
+            let item = driver.store(ItemKind::Result);
             name(item, format!("result {}", call.0));
             item
         };
@@ -111,10 +116,7 @@ impl Driver {
             ScriptedInput::Thoughtful { before, text, between, calls } => Input::Replied(thoughtful(before, text, between, calls)),
             ScriptedInput::Cut { text, lost } => Input::Cut { streamed: streamed(Some(text)), spent: Spent { lost, ..Spent::default() } },
             ScriptedInput::Quiet => Input::Heartbeat,
-            ScriptedInput::TakeOver(left) => {
-                let calls = left.into_iter().enumerate().map(|(index, call)| (CallNumber(index as u32 + 3), requested(call)));
-                Input::Entered(Opening::InheritCalls(calls.collect()))
-            }
+            ScriptedInput::TakeOver(left) => Input::Entered(Opening::InheritCalls(left.into_iter().enumerate().map(inherited).collect())),
             ScriptedInput::TakenOver { lost, streamed } => Input::OwnerChanged(LostModelCall { streamed: self::streamed(streamed), lost }),
             ScriptedInput::Panicked => Input::Panicked,
             ScriptedInput::Record { call, status } => {
@@ -134,6 +136,13 @@ impl Driver {
             ScriptedInput::ApproveUnseen(call) => {
                 let interrupt = self.number_of(Some(call));
                 Input::Answered(Answer { interrupt, shows: Some(item_id(u128::MAX)), by: None, decision: Decision::Approve })
+            }
+            ScriptedInput::Edit { call, by, is_seen } => {
+                let item = self.store(ItemKind::Call);
+                name(item, format!("edited call {}", call.0));
+                let interrupt = self.number_of(Some(call));
+                let shows = if is_seen { self.run.interrupt(interrupt).and_then(|open| open.shows) } else { Some(item) };
+                Input::Answered(Answer { interrupt, shows, by: by.map(Into::into), decision: Decision::Edit { item } })
             }
             ScriptedInput::Reject { call, comment } => self.answer(Some(call), None, Decision::Reject { comment }),
             ScriptedInput::Steer => {
@@ -164,12 +173,24 @@ impl Driver {
         self.run.interrupts.iter().find(|open| open.call == call).map_or(0, |open| open.number)
     }
 
-    /// Stores a result. Results are stored before they are reported, so that the kernel does not give them their ids.
-    fn store_result(&mut self) -> ItemId {
+    /// Stores an item from outside. Results and edited calls are stored before the kernel hears of them, so that it does not give them their
+    /// ids.
+    fn store(&mut self, kind: ItemKind) -> ItemId {
         self.fresh += 1;
         let item = item_id(self.fresh);
-        self.kinds.insert(item, ItemKind::Result);
+        self.kinds.insert(item, kind);
         item
+    }
+}
+
+/// A call that an earlier run left, under the numbers from 3 on.
+fn inherited((index, left): (usize, LeftCall)) -> InheritedCall {
+    let run = RunId(uuid::Uuid::nil());
+    InheritedCall {
+        number: CallNumber(index as u32 + 3),
+        requested: requested(left.call),
+        approval: left.answer.map(|answer| ClientApproval { run, address: left.address, answer }),
+        tainted: left.tainted,
     }
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use windlass_kernel::{
-    CallNumber, Cause, Decision, Effect, EffectClass, Event, HeadStatus, IgnoreReason, Input, ItemId, ItemKind, Origin, Route, Run,
-    Timestamp, Transition, Verdict, budget, fold, newly_outstanding, outstanding,
+    CallNumber, Cause, Decision, Effect, EffectClass, Event, HeadStatus, IgnoreReason, InheritedCall, Input, ItemId, ItemKind, Opening,
+    Origin, Route, Run, Timestamp, Transition, Verdict, budget, content::ClientAnswer, fold, newly_outstanding, outstanding,
 };
 
 use super::driver::{Driver, OUTPUT_BEFORE};
@@ -27,6 +27,7 @@ pub fn hold(driver: &mut Driver, before: &Run, input: &Input, made: &Transition)
     a_wait_has_calls_and_a_deadline_unless_parked(&driver.run);
     an_interrupt_holds_something_that_waits(&driver.run);
     a_gated_call_starts_only_after_an_approval(driver);
+    a_client_approves_calls_before_they_are_made(driver, input, made);
 }
 
 fn an_interrupt_holds_something_that_waits(run: &Run) {
@@ -46,14 +47,47 @@ fn a_gated_call_starts_only_after_an_approval(driver: &Driver) {
         let Event::Interrupted(interrupt) = event else { continue };
         let (Cause::Approval, Some(call)) = (interrupt.cause, interrupt.call) else { continue };
         let is_of = |event: &&Event| matches!(event, Event::Resolved { interrupt: number, verdict: Verdict::Approved | Verdict::TimedOut, .. } if *number == interrupt.number);
-        let approvals =
-            driver.journal.iter().filter(|event| matches!(event, Event::Approved { interrupt: number, .. } if *number == interrupt.number));
-        let people = approvals.count() + 1;
+        let people = driver.journal.iter().fold(BTreeSet::new(), |people, event| with_approval(people, event, interrupt.number));
         match driver.journal.iter().find(is_of) {
             None => assert!(!driver.starts.contains_key(&call), "a call without an approval is never started"),
-            Some(Event::Resolved { by: Some(_), .. }) => assert!(people >= usize::from(interrupt.needs), "enough people approved the call"),
+            Some(Event::Resolved { by: Some(_), .. }) => {
+                assert!(people.len() >= usize::from(interrupt.needs), "enough people approved the call as it is")
+            }
             Some(_) => {}
         }
+    }
+}
+
+/// The people who approved the call of an interrupt as it is now. An edit is an approval by its author, and what was approved before it was
+/// another call.
+fn with_approval<'a>(mut people: BTreeSet<&'a str>, event: &'a Event, number: u64) -> BTreeSet<&'a str> {
+    if let Event::Edited { interrupt, by, .. } = event
+        && *interrupt == number
+    {
+        return BTreeSet::from([&**by]);
+    }
+    if let Event::Approved { interrupt, by } | Event::Resolved { interrupt, by: Some(by), .. } = event
+        && *interrupt == number
+    {
+        people.insert(by);
+    }
+    people
+}
+
+/// S11: a call that the client of a request approves is open only in a run that inherited it with its approval.
+fn a_client_approves_calls_before_they_are_made(driver: &mut Driver, input: &Input, made: &Transition) {
+    if let Input::Entered(Opening::InheritCalls(left)) = input
+        && made.ignored().is_none()
+    {
+        let is_approved = |call: &InheritedCall| call.approval.as_ref().is_some_and(|approval| approval.answer == ClientAnswer::Approved);
+        let approved = (1..).map(CallNumber).zip(left).filter(|(_, call)| is_approved(call));
+        driver.client_approved = approved.map(|(number, _)| number).collect();
+    }
+    // A person's action is what that person wants.
+    let is_turn = made.run.origin == Origin::Turn;
+    for call in made.run.calls().iter().filter(|call| is_turn && !call.is_received()) {
+        let needs_approval = driver.manifest.needs_client_approval(call.tool.as_str());
+        assert!(!needs_approval || driver.client_approved.contains(&call.call), "{} is made without an approval", call.tool);
     }
 }
 
@@ -116,6 +150,7 @@ fn iterations_count_one_by_one(before: &Run, made: &Transition) {
             | Event::CallRetried { .. }
             | Event::Interrupted(_)
             | Event::Approved { .. }
+            | Event::Edited { .. }
             | Event::Resolved { .. }
             | Event::CallParked { .. }
             | Event::CallReleased { .. }
@@ -150,6 +185,7 @@ fn calls_are_numbered_densely(before: &Run, made: &Transition) {
         | Event::CallRetried { .. }
         | Event::Interrupted(_)
         | Event::Approved { .. }
+        | Event::Edited { .. }
         | Event::Resolved { .. }
         | Event::CallParked { .. }
         | Event::CallReleased { .. }

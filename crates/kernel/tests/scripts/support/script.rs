@@ -20,15 +20,17 @@
 //! lease_ended 1                             the lease of a tool service ended without a result
 //! stop because                              a request to stop the run
 //! taken over                                the owner was lost
+//! takes look, pay as approved               a run begins with calls that an earlier run left, and what the client answered to it:
+//!                                           approved, rejected WHY, unanswered; or tainted, if that run was
 //! panicked
 //! steer                                     a client gives the run another instruction
 //! answer record 1 success                   a person decides: also say 1, release 1, tell 1, resume, end, raise 9, approve 1 by ann,
-//!                                           approve 1 unseen, reject 1 why; timeout 1 is the end of the wait
+//!                                           approve 1 unseen, edit 1 by ann, edit 1 unseen, reject 1 why; timeout 1 is the end of the wait
 //! at 1000                                   sets the clock
 //! owed? expired? usage? iteration? head?    asks the run something
 //! ```
 
-use windlass_kernel::{AfterExecution, CallNumber, Spent, TaskStatus, Timestamp, Usage};
+use windlass_kernel::{AfterExecution, CallNumber, Remote, Spent, TaskStatus, Timestamp, ToolAddress, Usage, content::ClientAnswer};
 
 use super::setup::number;
 
@@ -65,7 +67,7 @@ pub enum ScriptedInput {
     Thoughtful { before: String, text: String, between: String, calls: Vec<ScriptedCall> },
     Cut { text: String, lost: u64 },
     Quiet,
-    TakeOver(Vec<ScriptedCall>),
+    TakeOver(Vec<LeftCall>),
     TakenOver { lost: u64, streamed: Option<String> },
     Panicked,
     Record { call: CallNumber, status: TaskStatus },
@@ -75,11 +77,22 @@ pub enum ScriptedInput {
     Resume,
     Approve { call: CallNumber, by: Option<String> },
     ApproveUnseen(CallNumber),
+    Edit { call: CallNumber, by: Option<String>, is_seen: bool },
     Reject { call: CallNumber, comment: String },
     EndByAnswer,
     Raise(u64),
     InterruptTimeout(CallNumber),
     Steer,
+}
+
+/// A call that an earlier run left, as a script writes it.
+#[derive(Clone, Debug)]
+pub struct LeftCall {
+    pub call: ScriptedCall,
+    pub answer: Option<ClientAnswer>,
+    /// The server for which the client answered.
+    pub address: Option<ToolAddress>,
+    pub tainted: bool,
 }
 
 /// A call as a script writes it.
@@ -123,7 +136,7 @@ pub fn parse(line: &str) -> Line {
             Line::Happens(ScriptedInput::Cut { text: text.to_owned(), lost })
         }
         "quiet" => Line::Happens(ScriptedInput::Quiet),
-        "takes" => Line::Happens(ScriptedInput::TakeOver(calls(rest))),
+        "takes" => Line::Happens(ScriptedInput::TakeOver(rest.split(", ").map(left_call).collect())),
         "taken" => {
             let (body, streamed) = split_streamed(rest);
             Line::Happens(ScriptedInput::TakenOver { lost: split_lost(body).1, streamed })
@@ -195,6 +208,20 @@ fn calls(text: &str) -> Vec<ScriptedCall> {
     parts.map(str::trim).filter(|part| !part.is_empty()).map(wanted).collect()
 }
 
+/// `pay({}) as rejected too much`, `pay as approved`, `pay as approved at bank`, `pay as unanswered`, or `pay as tainted`.
+fn left_call(text: &str) -> LeftCall {
+    let (text, what) = text.split_once(" as ").unwrap_or((text, ""));
+    let answer = match what.split_once(' ').unwrap_or((what, "")) {
+        ("approved", _) => Some(ClientAnswer::Approved),
+        ("rejected", reason) => Some(ClientAnswer::Rejected { reason: reason.to_owned() }),
+        ("unanswered", "") => Some(ClientAnswer::Missing),
+        _ => None,
+    };
+    let call = wanted(text.trim());
+    let at = |server: &str| ToolAddress { remote: Remote { server: server.into(), name: call.tool.clone() }, url: None };
+    LeftCall { answer, address: what.strip_prefix("approved at ").map(at), tainted: what == "tainted", call }
+}
+
 fn wanted(text: &str) -> ScriptedCall {
     let (tool, arguments) = text.split_once('(').unwrap_or((text, "{})"));
     ScriptedCall { tool: tool.into(), arguments: arguments.strip_suffix(')').expect("a closing parenthesis").into() }
@@ -212,6 +239,9 @@ fn decision(parts: &[&str]) -> ScriptedInput {
         ["approve", number] => ScriptedInput::Approve { call: call(number), by: None },
         ["approve", number, "by", name] => ScriptedInput::Approve { call: call(number), by: Some((*name).to_owned()) },
         ["approve", number, "unseen"] => ScriptedInput::ApproveUnseen(call(number)),
+        ["edit", number] => ScriptedInput::Edit { call: call(number), by: None, is_seen: true },
+        ["edit", number, "unseen"] => ScriptedInput::Edit { call: call(number), by: None, is_seen: false },
+        ["edit", number, "by", name] => ScriptedInput::Edit { call: call(number), by: Some((*name).to_owned()), is_seen: true },
         ["reject", number, comment @ ..] => ScriptedInput::Reject { call: call(number), comment: comment.join(" ") },
         ["end"] => ScriptedInput::EndByAnswer,
         ["raise", limit] => ScriptedInput::Raise(number(limit)),

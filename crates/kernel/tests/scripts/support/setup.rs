@@ -1,7 +1,7 @@
 //! The short notation for a manifest:
 //!
 //! ```text
-//! tools: look, pay external write terminate 5000ms, ask client, get retry=2/100ms
+//! tools: look, pay external write terminate 5000ms, ask client, charge @bank, get retry=2/100ms
 //! budgets: 3 iterations, 4 calls, 100 tokens, 2000 wall_ms, 900 cost
 //! fields: title!, note
 //! origin: action
@@ -12,14 +12,15 @@
 //! compaction: auto
 //! budgets_park: yes
 //! gates: pay* 5000ms approve, tainted write, charge twice
-//! parent: call 2
+//! client_approves: pay, charge
+//! parent: call 2 tainted
 //! ```
 //!
-//! A tool is in process, reads, suspends and has a minute to answer unless its line says otherwise; `!` marks a required field.
+//! `@bank` is the server of the tool. A tool is in process, reads, suspends and has a minute to answer unless its line says otherwise; `!` marks a required field.
 
 use windlass_kernel::{
     AfterExecution, Budgets, CallNumber, CallRetries, Compaction, CostBudget, EffectClass, Gate, Manifest, OnTimeout, Origin, ParentCall,
-    Prices, ResultField, Route, RunId, ToolChoice, ToolName, ToolSpec,
+    Prices, Remote, ResultField, Route, RunId, ToolChoice, ToolName, ToolSpec,
 };
 
 /// A run that has not begun.
@@ -47,9 +48,11 @@ pub fn parse(text: &str) -> Setup {
             "compaction" => setup.manifest.compaction = if rest.trim() == "only" { Compaction::Only } else { Compaction::Auto },
             "budgets_park" => setup.manifest.budgets_park = true,
             "gates" => setup.manifest.gates = parts.map(gate).collect(),
+            "client_approves" => setup.manifest.client_approves = parts.map(ToolName::from).collect(),
             "parent" => {
-                let (run, call) = (RunId(uuid::Uuid::from_u128(99)), CallNumber(number(rest.trim().trim_start_matches("call "))));
-                setup.parent = Some(ParentCall { run, head: "boss".into(), call, tainted: false });
+                let (call, tainted) = rest.trim().split_once(" tainted").map_or((rest.trim(), false), |(call, _)| (call, true));
+                let (run, call) = (RunId(uuid::Uuid::from_u128(99)), CallNumber(number(call.trim_start_matches("call "))));
+                setup.parent = Some(ParentCall { run, head: "boss".into(), call, tainted });
             }
             "origin" => setup.origin = if rest.trim() == "action" { Origin::Action } else { Origin::Turn },
             other => panic!("unknown setup line {other:?}"),
@@ -93,6 +96,9 @@ pub fn tool(text: &str) -> ToolSpec {
             "idempotent" => tool.effect = EffectClass::Idempotent,
             "write" => tool.effect = EffectClass::Write,
             "untrusted" => tool.untrusted = true,
+            server if server.starts_with('@') => {
+                tool.remote = Some(Remote { server: server[1..].to_owned(), name: tool.name.to_string() });
+            }
             retries if retries.starts_with("retry=") => tool.retry = Some(retry(retries.trim_start_matches("retry="))),
             "terminate" => tool.after_execution = AfterExecution::Terminate,
             deadline => tool.deadline_ms = number(deadline.trim_end_matches("ms")),

@@ -66,7 +66,8 @@ impl Transcript {
             ItemKind::Call => {
                 let content = content();
                 let arguments = content["arguments"].as_str().filter(|arguments| *arguments != "{}");
-                format!("call {}{}", content["call"], arguments.map_or(String::new(), |arguments| format!("({arguments})")))
+                let asks = if content["asks_client"] == true { " asks the client" } else { "" };
+                format!("call {}{}{asks}", content["call"], arguments.map_or(String::new(), |arguments| format!("({arguments})")))
             }
             ItemKind::Result => {
                 let content = content();
@@ -132,6 +133,7 @@ fn event(event: &Event) -> String {
         Event::CallRetried { call, retry, at, .. } => format!("{} for the {retry}. time at {}", call.0, at.0),
         Event::Interrupted(interrupt) => interrupted(interrupt),
         Event::Approved { by, .. } => format!("by {by}"),
+        Event::Edited { call, by, .. } => format!("{} by {by}", call.0),
         Event::Resolved { verdict, by, deadline, raised, .. } => {
             let by = by.as_ref().map_or(String::new(), |by| format!(" by {by}"));
             let raised = raised.map_or(String::new(), |raised| format!(" {} to {}", raised.kind.as_str(), raised.limit));
