@@ -258,7 +258,7 @@ async fn a_question_is_answered_once_and_the_answer_is_its_result() {
         (json!({ "action": "answer" }), 400, "missing_field"),
         (json!({ "action": "answer", "answer": { "sum": "five" } }), 400, "answer_does_not_fit"),
         (json!({ "action": "answer", "answer": 5 }), 400, "answer_does_not_fit"),
-        (json!({ "action": "reject", "answer": 5 }), 400, "bad_field"),
+        (json!({ "action": "reject", "shows": interrupt["shows"], "answer": 5 }), 400, "bad_field"),
         (json!({ "action": "approve", "shows": interrupt["shows"] }), 409, "unfit_decision"),
         (json!({ "action": "record", "status": "success", "result": 1 }), 409, "unfit_decision"),
     ] {
