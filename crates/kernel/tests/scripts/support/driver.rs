@@ -133,10 +133,7 @@ impl Driver {
             ScriptedInput::Raise(limit) => self.answer(None, None, Decision::Raise { limit }),
             ScriptedInput::EndByAnswer => self.answer(None, None, Decision::End),
             ScriptedInput::Approve { call, by } => self.answer(Some(call), by, Decision::Approve),
-            ScriptedInput::ApproveUnseen(call) => {
-                let interrupt = self.number_of(Some(call));
-                Input::Answered(Answer { interrupt, shows: Some(item_id(u128::MAX)), by: None, decision: Decision::Approve })
-            }
+            ScriptedInput::ApproveUnseen(call) => self.approve_unseen(call),
             ScriptedInput::Edit { call, by, is_seen } => {
                 let item = self.store(ItemKind::Call);
                 name(item, format!("edited call {}", call.0));
@@ -146,14 +143,18 @@ impl Driver {
             }
             ScriptedInput::Reject { call, comment } => self.answer(Some(call), None, Decision::Reject { comment }),
             ScriptedInput::Steer => {
-                self.fresh += 1;
-                let item = item_id(self.fresh);
-                self.kinds.insert(item, ItemKind::Instruction);
+                let item = self.store(ItemKind::Instruction);
                 name(item, "instruction".to_owned());
                 Input::Steered(item)
             }
             ScriptedInput::InterruptTimeout(call) => Input::InterruptTimedOut(self.number_of(Some(call))),
         }
+    }
+
+    /// An approval by a person who saw something else than the interrupt shows.
+    fn approve_unseen(&self, call: CallNumber) -> Input {
+        let interrupt = self.number_of(Some(call));
+        Input::Answered(Answer { interrupt, shows: Some(item_id(u128::MAX)), by: None, decision: Decision::Approve })
     }
 
     /// The answer of a person who saw what the interrupt shows.
