@@ -88,7 +88,9 @@ impl Driver {
         };
         match input {
             ScriptedInput::Entered(action) => Input::Entered(action.map(requested).map_or(Opening::Ask, Opening::Act)),
-            ScriptedInput::Reply { text, calls, usage } => Input::Replied(plain(text, calls, usage)),
+            ScriptedInput::Reply { text, calls, usage } => {
+                Input::Replied(Reply { text, calls: calls.into_iter().map(requested).collect(), usage, ..Reply::default() })
+            }
             ScriptedInput::Failed { code, retry_ms, spent, streamed } => {
                 let retry_at = retry_ms.map(|ms| self.now.plus_ms(ms));
                 Input::AttemptFailed(failure(&code, retry_at, spent, self::streamed(streamed)))
@@ -117,13 +119,13 @@ impl Driver {
             ScriptedInput::TakeOver(left) => Input::Entered(Opening::InheritCalls(left.into_iter().enumerate().map(inherited).collect())),
             ScriptedInput::TakenOver { lost, streamed } => Input::OwnerChanged(LostModelCall { streamed: self::streamed(streamed), lost }),
             ScriptedInput::Panicked => Input::Panicked,
-            ScriptedInput::Say(call) => {
-                let item = stored(self, call);
-                self.answer_with_result(call, item, None)
-            }
             ScriptedInput::Record { call, status } => {
                 let item = stored(self, call);
-                self.answer_with_result(call, item, Some(status))
+                self.answer(Some(call), None, Decision::Record { status, item })
+            }
+            ScriptedInput::Say(call) => {
+                let item = stored(self, call);
+                self.answer(Some(call), None, Decision::Answer { item })
             }
             ScriptedInput::Release(call) => self.answer(Some(call), None, Decision::Release),
             ScriptedInput::Tell(call) => self.answer(Some(call), None, Decision::Tell),
@@ -131,10 +133,7 @@ impl Driver {
             ScriptedInput::Raise(limit) => self.answer(None, None, Decision::Raise { limit }),
             ScriptedInput::EndByAnswer => self.answer(None, None, Decision::End),
             ScriptedInput::Approve { call, by } => self.answer(Some(call), by, Decision::Approve),
-            ScriptedInput::ApproveUnseen(call) => {
-                let interrupt = self.number_of(Some(call));
-                Input::Answered(Answer { interrupt, shows: Some(item_id(u128::MAX)), by: None, decision: Decision::Approve })
-            }
+            ScriptedInput::ApproveUnseen(call) => self.approve_unseen(call),
             ScriptedInput::Edit { call, by, is_seen } => {
                 let item = self.store(ItemKind::Call);
                 name(item, format!("edited call {}", call.0));
@@ -152,10 +151,10 @@ impl Driver {
         }
     }
 
-    /// The answer that gives a call its result: that of a question, or a recorded one with its status.
-    fn answer_with_result(&self, call: CallNumber, item: ItemId, recorded: Option<TaskStatus>) -> Input {
-        let decision = recorded.map_or(Decision::Answer { item }, |status| Decision::Record { status, item });
-        self.answer(Some(call), None, decision)
+    /// An approval by a person who saw something else than the interrupt shows.
+    fn approve_unseen(&self, call: CallNumber) -> Input {
+        let interrupt = self.number_of(Some(call));
+        Input::Answered(Answer { interrupt, shows: Some(item_id(u128::MAX)), by: None, decision: Decision::Approve })
     }
 
     /// The answer of a person who saw what the interrupt shows.
@@ -199,10 +198,6 @@ fn inherited((index, left): (usize, LeftCall)) -> InheritedCall {
 fn failure(code: &str, retry_at: Option<Timestamp>, spent: Spent, streamed: StreamedText) -> Failure {
     let (message, cause) = (format!("{code} it was"), FailureCause::Other);
     Failure { message, code: code.into(), cause, retry_after_ms: None, retry_at, fallback: None, spent, streamed }
-}
-
-fn plain(text: String, calls: Vec<ScriptedCall>, usage: windlass_kernel::Usage) -> Reply {
-    Reply { text, calls: calls.into_iter().map(requested).collect(), usage, ..Reply::default() }
 }
 
 fn thoughtful(before: String, text: String, between: String, calls: Vec<ScriptedCall>) -> Reply {
