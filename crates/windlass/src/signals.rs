@@ -77,8 +77,9 @@ impl Replaceable {
     fn reload_tokens(&self, config: &Config) {
         match login::reloaded(config) {
             Ok(fresh) => {
-                tracing::info!(tokens = fresh.len(), "auth.tokens was reloaded; other settings than tokens and server.tls need a restart");
+                let tokens = fresh.len();
                 self.tokens.replace(fresh);
+                tracing::info!(tokens, "auth.tokens was reloaded; other settings than tokens and server.tls need a restart");
             }
             Err(error) => {
                 tracing::error!(error = format!("{error:#}"), "auth.tokens could not be reloaded: the tokens stay as they are");
