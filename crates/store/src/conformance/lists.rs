@@ -100,8 +100,15 @@ pub async fn both_kinds_of_runs_of_an_agent_are_one_list(store: Arc<dyn Full>) {
     let listed: Vec<(&str, u64, i64)> =
         agents.iter().map(|agent| (agent.name.as_str(), agent.runs, agent.last_run_at.0 - START.0)).collect();
     assert_eq!(listed, [("clerk", 6, 5), ("scout", 1, 0)]);
+    // An agent whose runs are in no list takes no place on a page.
+    for name in ["abel", "dora"] {
+        let head = agent(name);
+        let unkept = NewRun { agent_name: Some(head.agent.clone()), erase_ms: Some(1_000), ..kit.new_run(&head, START) };
+        store.enqueue(unkept).await.unwrap();
+    }
     assert_eq!(store.agent_names(tenant, "", 1).await.unwrap(), agents[..1]);
     assert_eq!(store.agent_names(tenant, "clerk", 1).await.unwrap(), agents[1..]);
+    assert_eq!(store.agent_names(tenant, "", 10).await.unwrap(), agents);
 }
 
 /// Ids are drawn before runs are accepted, so that two runs of one head can have their ids in the other order.

@@ -20,7 +20,8 @@ use crate::{
 /// Greater than every id of a run.
 const NO_BOUND: [u8; 17] = [0xff; 17];
 
-/// Each name of `runs_named` is looked up as the next one in the index: what lies between two names is not read.
+/// Each name of `runs_named` is looked up as the next one in the index: what lies between two names is not read. Runs are counted for the
+/// names of the page only.
 pub(super) const AGENT_NAMES: &str = "WITH RECURSIVE others(name) AS (
             (SELECT r.agent_name FROM runs r WHERE NOT r.unlisted AND r.agent_name <> r.agent AND r.tenant = $1 AND r.agent_name > $2
              ORDER BY r.tenant, r.agent_name, r.run LIMIT 1)
@@ -32,7 +33,13 @@ pub(super) const AGENT_NAMES: &str = "WITH RECURSIVE others(name) AS (
         ), names(name) AS (
             (SELECT name FROM others LIMIT $3)
             UNION
-            SELECT h.agent FROM heads h WHERE h.tenant = $1 AND h.agent > $2 AND h.agent !~ '^(run|conv)_[0-9a-fA-F]{32}$'
+            (SELECT h.agent FROM heads h WHERE h.tenant = $1 AND h.agent > $2 AND h.agent !~ '^(run|conv)_[0-9a-fA-F]{32}$'
+                AND EXISTS (SELECT 1 FROM (
+                    SELECT r.unlisted FROM runs r WHERE (r.tenant, r.agent, r.ordinal) >= ($1, h.agent, 0)
+                        AND (r.tenant, r.agent) <= ($1, h.agent)
+                    ORDER BY r.tenant DESC, r.agent DESC, r.ordinal DESC LIMIT $4) AS t WHERE NOT t.unlisted)
+             ORDER BY h.tenant, h.agent LIMIT $3)
+            ORDER BY 1 LIMIT $3
         ), counted(name, runs, newest) AS (
             SELECT n.name, own.runs + least(o.runs, $4), greatest(own.newest, o.newest) FROM names n
             CROSS JOIN LATERAL (SELECT count(*) AS runs, max(t.created_at) AS newest FROM (
@@ -43,7 +50,7 @@ pub(super) const AGENT_NAMES: &str = "WITH RECURSIVE others(name) AS (
                 SELECT r.created_at, r.unlisted FROM runs r WHERE (r.tenant, r.agent, r.ordinal) >= ($1, n.name, 0)
                     AND (r.tenant, r.agent) <= ($1, n.name)
                 ORDER BY r.tenant DESC, r.agent DESC, r.ordinal DESC LIMIT $4) AS t WHERE NOT t.unlisted) AS o
-        ) SELECT name, least(runs, $4), newest FROM counted WHERE runs > 0 ORDER BY name LIMIT $3";
+        ) SELECT name, least(runs, $4), newest FROM counted ORDER BY name";
 
 impl ListReads for TransactionOverlay<'_> {
     fn scan_runs(&self, tenant: &Tenant, scan: &RunScan) -> Result<Vec<RunRow>> {

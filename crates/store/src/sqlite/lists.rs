@@ -76,7 +76,8 @@ impl<P: Prepared> ListReads for SqliteRows<P> {
     }
 
     fn agent_names(&self, tenant: &Tenant, after: &str, limit: usize) -> Result<Vec<AgentSummary>> {
-        // Each name of `runs_named` is looked up as the next one in the index: what lies between two names is not read.
+        // Each name of `runs_named` is looked up as the next one in the index: what lies between two names is not read. Runs are counted
+        // for the names of the page only.
         let sql = "WITH RECURSIVE others (name) AS (
                        SELECT min(agent_name) FROM runs INDEXED BY runs_named
                        WHERE tenant = ?1 AND agent_name > ?2 AND agent_name <> agent AND unlisted = 0
@@ -87,7 +88,11 @@ impl<P: Prepared> ListReads for SqliteRows<P> {
                    names (name) AS (
                        SELECT name FROM others WHERE name IS NOT NULL
                        UNION
-                       SELECT agent FROM heads INDEXED BY heads_named WHERE tenant = ?1 AND agent > ?2 AND named = 1),
+                       SELECT agent FROM (SELECT agent FROM heads INDEXED BY heads_named WHERE tenant = ?1 AND agent > ?2 AND named = 1
+                           AND EXISTS (SELECT 1 FROM (SELECT unlisted FROM runs INDEXED BY runs_ordinal
+                               WHERE tenant = ?1 AND agent = heads.agent ORDER BY ordinal DESC LIMIT ?4) WHERE unlisted = 0)
+                           ORDER BY agent LIMIT ?3)
+                       ORDER BY 1 LIMIT ?3),
                    counted (name, runs, newest) AS (
                        SELECT name,
                            (SELECT count(*) FROM (SELECT 1 FROM runs INDEXED BY runs_named
@@ -100,8 +105,8 @@ impl<P: Prepared> ListReads for SqliteRows<P> {
                                UNION ALL
                                SELECT * FROM (SELECT created_at FROM (SELECT created_at, unlisted FROM runs INDEXED BY runs_ordinal
                                    WHERE tenant = ?1 AND agent = name ORDER BY ordinal DESC LIMIT ?4) WHERE unlisted = 0 LIMIT 1)))
-                       FROM names ORDER BY name)
-                   SELECT name, min(runs, ?4), newest FROM counted WHERE runs > 0 LIMIT ?3";
+                       FROM names)
+                   SELECT name, min(runs, ?4), newest FROM counted ORDER BY name";
         let read = |row: &Row<'_>| {
             Ok(AgentSummary { name: variant(row, 0, |text| Some(text.into()))?, runs: count(row, 1)?, last_run_at: time(row, 2)? })
         };
